@@ -1,0 +1,123 @@
+"""
+What an agent said and the registry has not settled yet: one file an event. Standard library only.
+
+A file appears by rename, so a reader never sees half of one. Its name sorts by
+time; its first line is the logical topic, the rest the exact wire bytes.
+"""
+
+import os
+import re
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_EVENT = re.compile(r"\d{13}-([0-9a-f]{32})\.event")
+_BEAT = re.compile(r"\d{13}-([0-9a-f]{32})\.beat")
+
+
+class Spooled(NamedTuple):
+    """One file of a spool. *beat* marks a heartbeat: sent once, never settled."""
+
+    path: Path
+    id: str
+    topic: str
+    wire: bytes
+    beat: bool
+
+
+def write(folder: Path, event_id: str, topic: str, wire: bytes, *, beat: bool = False) -> Path:
+    """
+    Keep one event until it is settled.
+
+    When this returns, the event survives a crash of every process and of the
+    machine (a beat only of processes: it is not worth an fsync).
+
+    Raises:
+        OSError: Nothing was kept; where only the last fsync failed the file may
+            be there all the same, and writing the same id again is harmless.
+    """
+    name = f"{time.time_ns() // 1_000_000:013d}-{event_id}.{'beat' if beat else 'event'}"
+    partial = folder / f".{name}.{os.getpid()}"
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        _write_all(descriptor, topic.encode() + b"\n" + wire)
+        if not beat:
+            os.fsync(descriptor)
+    except OSError:
+        partial.unlink(missing_ok=True)
+        raise
+    finally:
+        os.close(descriptor)
+    target = folder / name
+    partial.replace(target)
+    if not beat:
+        sync_folder(folder)
+    return target
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def sync_folder(folder: Path) -> None:
+    """Make renames and unlinks in *folder* durable."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def pending(folder: Path) -> Iterator[Spooled]:
+    """What waits in *folder*, oldest first. A folder or file that vanished meanwhile is no error."""
+    try:
+        names = sorted(os.listdir(folder))  # noqa: PTH208: Path.iterdir makes an object a name
+    except OSError:
+        return
+    for name in names:
+        event = _EVENT.fullmatch(name)
+        found = event or _BEAT.fullmatch(name)
+        if not found:
+            continue
+        path = folder / name
+        try:
+            topic, _, wire = path.read_bytes().partition(b"\n")
+        except OSError:
+            continue
+        yield Spooled(path, found.group(1), topic.decode("utf-8", "replace"), wire, beat=event is None)
+
+
+def settle(folder: Path, event_ids: set[str]) -> int:
+    """Drop the events with these ids and return how many there were. Settling twice is harmless."""
+    dropped = 0
+    for item in pending(folder):
+        if item.id in event_ids:
+            item.path.unlink(missing_ok=True)
+            dropped += 1
+    return dropped
+
+
+def bury(item: Spooled, dead: Path) -> Path:
+    """Set aside what nobody could authenticate; `doctor` and `why` name it, nothing deletes it."""
+    dead.mkdir(mode=0o700, exist_ok=True)
+    target = dead / item.path.name
+    item.path.replace(target)
+    return target
+
+
+def wake(fifo: Path) -> bool:
+    """Nudge the reader of *fifo*; False where nobody reads. A lost nudge only costs the reader's next look."""
+    try:
+        descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        os.write(descriptor, b"!")
+    except OSError:
+        return False  # full: the reader has nudges enough
+    finally:
+        os.close(descriptor)
+    return True

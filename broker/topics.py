@@ -1,0 +1,88 @@
+"""Event to topic and back; the only topic strings. Standard library only."""
+
+import re
+from typing import Literal, NamedTuple
+
+from mam.broker.errors import BadName
+
+JOB_ID = re.compile(r"[a-z0-9][a-z0-9_-]{7,63}")
+NAME = re.compile(r"[a-z][a-z0-9_-]{0,47}")
+FINGERPRINT = re.compile(r"[0-9a-f]{12}")
+
+Place = Literal["job", "inbox", "events", "presence", "job_state", "loop_state", "monitor", "drift", "probe"]
+
+
+class Address(NamedTuple):
+    """A logical topic, taken apart: *owner* is a job id, a session name, a loop id, or empty."""
+
+    place: Place
+    owner: str
+
+
+def root(fingerprint: str) -> str:
+    """The prefix under which everything of one control root lies."""
+    return f"mam/{fingerprint}"
+
+
+def job(job_id: str) -> str:
+    return f"jobs/{job_id}"
+
+
+def job_state(job_id: str) -> str:
+    return f"jobs/{job_id}/state"
+
+
+def inbox(session: str) -> str:
+    return f"agents/{session}/inbox"
+
+
+def events(session: str) -> str:
+    return f"agents/{session}/events"
+
+
+def presence(session: str) -> str:
+    return f"agents/{session}/presence"
+
+
+def probe(user: str) -> str:
+    return f"probe/{user}"
+
+
+MONITOR = "monitor/state"
+DRIFT = "drift"
+
+_AGENT_PLACES: dict[str, Place] = {"inbox": "inbox", "events": "events", "presence": "presence"}
+
+
+def parse(logical: str) -> Address | None:
+    """Take a logical topic apart, or return None where it is none of MAM's."""
+    match logical.split("/"):
+        case ["jobs", job_id] if JOB_ID.fullmatch(job_id):
+            return Address("job", job_id)
+        case ["jobs", job_id, "state"] if JOB_ID.fullmatch(job_id):
+            return Address("job_state", job_id)
+        case ["agents", session, place] if NAME.fullmatch(session) and place in _AGENT_PLACES:
+            return Address(_AGENT_PLACES[place], session)
+        case ["loops", loop, "state"] if NAME.fullmatch(loop):
+            return Address("loop_state", loop)
+        case ["monitor", "state"]:
+            return Address("monitor", "")
+        case ["drift"]:
+            return Address("drift", "")
+        case ["probe", user] if NAME.fullmatch(user):
+            return Address("probe", user)
+    return None
+
+
+def check_job_id(job_id: str) -> str:
+    """Return *job_id*, or raise BadName: ids are topics and file names at once."""
+    if not JOB_ID.fullmatch(job_id):
+        raise BadName(kind="job", name=job_id, rule="8 to 64 of a-z 0-9 _ -, starting with a letter or digit")
+    return job_id
+
+
+def check_name(name: str, kind: str = "session") -> str:
+    """Return *name*, or raise BadName: names are topics, file names and pane titles at once."""
+    if not NAME.fullmatch(name):
+        raise BadName(kind=kind, name=name, rule="1 to 48 of a-z 0-9 _ -, starting with a letter")
+    return name
