@@ -1,0 +1,38 @@
+"""Any command line as an agent: what it reads on its terminal are its prompts."""
+
+from collections.abc import Sequence
+
+from mam.agents.base import Launch, Screen, Seat, Signal, no_draft, no_grants, tail
+from mam.broker.errors import Usage
+
+name = "command"
+ready_within_s = 5.0
+submit_pause_s = 0.05
+instruction_file = "AGENTS.md"
+
+draft = no_draft
+grants = no_grants
+
+
+def new_conversation() -> str | None:
+    return None
+
+
+def launch(seat: Seat) -> Launch:
+    """The user's own command line, as given after ``--``. Raises Usage where there is none."""
+    argv: Sequence[str] = [seat.program, *seat.args] if seat.program else list(seat.args)
+    if not argv:
+        raise Usage(
+            what="an agent of kind `command` needs a command", hint="mam agent create NAME --agent command -- CMD ARG…"
+        )
+    return Launch(argv)
+
+
+def resume(seat: Seat) -> Launch | None:
+    """A plain command keeps no conversation, so resuming it is starting it again."""
+    return None
+
+
+def read(screen: Screen) -> Signal:
+    """A program that nobody knows is taken to be ready as soon as its terminal shows anything at all."""
+    return Signal.READY if tail(screen) else Signal.STARTING
