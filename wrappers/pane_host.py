@@ -1,0 +1,139 @@
+"""Holds the terminal of one headless pane: runs the program, keeps its screen, types what it is asked to."""
+
+import errno
+import fcntl
+import json
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import termios
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyte
+
+from mam.broker import proof
+from mam.wrappers.mux import COLUMNS, ROWS
+
+_BRACKETED = 2004 << 5  # pyte keeps private modes shifted
+_KEYS = {"Enter": b"\r", "Escape": b"\x1b", "C-c": b"\x03", "C-d": b"\x04", "C-z": b"\x1a"}
+# Sequences that pyte takes for others of its own: key and cursor protocols that change no text.
+_FOREIGN = re.compile(rb"\x1b\[[<>=][0-9;:]*[ -/]*[@-~]|\x1b\[\?[0-9;]*[ -/]*[^hl0-9; -/]|\x1b[PX^_][^\x1b]*\x1b\\")
+_UNFINISHED = re.compile(rb"\x1b(\[[0-9;:<>=?]*[ -/]*)?\Z")
+
+
+class _Screen(pyte.Screen):
+    """A screen that answers the program's questions about the terminal."""
+
+    def __init__(self, master: int) -> None:
+        super().__init__(COLUMNS, ROWS)
+        self._master = master
+
+    def write_process_input(self, data: str) -> None:
+        os.write(self._master, data.encode())
+
+
+class PaneHost:
+    def __init__(self, folder: Path, inherited: Mapping[str, str]) -> None:
+        self._folder = folder
+        spec = json.loads((folder / "spec.json").read_text("utf-8"))
+        self._tag = str(spec["tag"])
+        # Opened for reading and writing, so that it never ends between two writers.
+        self._requests = os.open(folder / "in", os.O_RDWR | os.O_NONBLOCK)
+        self._pid, self._master = _start(spec, inherited)
+        self._screen = _Screen(self._master)
+        self._stream = pyte.ByteStream(self._screen)
+        self._held = b""
+        self._line = b""
+        self._typed = b""
+        self._write_state(None)
+
+    def run(self) -> int:
+        """Serve until the program ends; its code is kept in state.json and its last screen in screen.json."""
+        while self._serve_once():
+            pass
+        _, status = os.waitpid(self._pid, 0)
+        code = os.waitstatus_to_exitcode(status)
+        self._write_screen(0)
+        self._write_state(code)
+        return 0
+
+    def _serve_once(self) -> bool:
+        writers = [self._master] if self._typed else []
+        readable, writable, _ = select.select([self._master, self._requests], writers, [])
+        if writable:
+            self._typed = self._typed[os.write(self._master, self._typed[:1024]) :]
+        if self._requests in readable:
+            self._take_requests()
+        if self._master in readable:
+            try:
+                data = os.read(self._master, 65536)
+            except OSError as error:
+                if error.errno != errno.EIO:  # EIO is how Linux says that the last writer is gone
+                    raise
+                return False
+            if not data:
+                return False
+            self._feed(data)
+        return True
+
+    def _feed(self, data: bytes) -> None:
+        data = self._held + data
+        cut = _UNFINISHED.search(data)
+        self._held = data[cut.start() :] if cut else b""
+        if cut:
+            data = data[: cut.start()]
+        self._stream.feed(_FOREIGN.sub(b"", data))
+
+    def _take_requests(self) -> None:
+        *lines, self._line = (self._line + os.read(self._requests, 65536)).split(b"\n")
+        for line in lines:
+            request: dict[str, Any] = json.loads(line)
+            if "look" in request:
+                self._write_screen(int(request["look"]))
+            elif "paste" in request:
+                self._typed += self._bracketed(str(request["paste"]))
+            elif "press" in request:
+                self._typed += _KEYS.get(str(request["press"]), b"")
+
+    def _bracketed(self, text: str) -> bytes:
+        data = text.encode("utf-8", "replace")
+        if _BRACKETED in self._screen.mode:
+            return b"\x1b[200~" + data + b"\x1b[201~"
+        return data
+
+    def _write_screen(self, number: int) -> None:
+        text = "\n".join(line.rstrip() for line in self._screen.display)
+        self._write("screen.json", {"look": number, "text": text, "title": self._screen.title})
+
+    def _write_state(self, exit_code: int | None) -> None:
+        own = proof.me()
+        state = {"tag": self._tag, "host": own.pid, "host_start": own.start, "boot": own.boot, "pid": self._pid}
+        self._write("state.json", {**state, "exit_code": exit_code})
+
+    def _write(self, name: str, content: dict[str, object]) -> None:
+        partial = self._folder / f".{name}"
+        partial.write_text(json.dumps(content), "utf-8")
+        partial.replace(self._folder / name)
+
+
+def _start(spec: dict[str, Any], inherited: Mapping[str, str]) -> tuple[int, int]:
+    pid, master = pty.fork()
+    if pid == 0:
+        os.chdir(spec["cwd"])
+        # The host's own environment is what a terminal server would give its panes.
+        env = {**inherited, **spec["env"], "TERM": "xterm-256color", "MAM_PANE": spec["pane"]}
+        os.execvpe(spec["argv"][0], spec["argv"], env)
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    os.set_blocking(master, False)
+    return pid, master
+
+
+def main(folder: Path, inherited: Mapping[str, str]) -> int:
+    """The verb `mam pane-host`: hold the pane in *folder* until its program ends."""
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    return PaneHost(folder, inherited).run()

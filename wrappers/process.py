@@ -1,0 +1,184 @@
+"""The one door to other programs: run one and read it, or start one and let it live."""
+
+import os
+import shlex
+import signal
+import subprocess
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mam.broker import proof
+from mam.broker.errors import MamError
+from mam.broker.proof import ProcessId
+
+SHOWN_CHARS = 2000
+
+# What a parent agent or multiplexer leaves behind would make a child believe that it is nested in it.
+NESTED = ("TMUX", "TMUX_PANE", "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CODEX_THREAD_ID", "MAM_VERSION")
+NESTED_PREFIXES = ("HERDR_", "CMUX_")
+
+
+class CommandFailed(MamError):
+    """A program ended with a code that was not expected. ``data`` holds command, code, stdout and stderr."""
+
+    code = "command_failed"
+    message = "{command}\n  exit code {code}\n  stdout: {stdout}\n  stderr: {stderr}"
+
+
+class CommandTimedOut(MamError):
+    code = "command_timed_out"
+    message = "{command} did not end within {timeout_s:g} s"
+    remedy_text = "the machine may be overloaded: try again, and see what holds it"
+
+
+class ProgramMissing(MamError):
+    code = "program_missing"
+    message = "there is no program {program!r}"
+    remedy_text = "install it, or give its whole path"
+
+
+class Done(NamedTuple):
+    code: int
+    stdout: str
+    stderr: str
+
+
+def run(
+    argv: Sequence[str],
+    *,
+    cwd: Path | None = None,
+    env: Mapping[str, str] | None = None,
+    stdin: bytes = b"",
+    timeout_s: float = 30.0,
+    expect: Sequence[int] = (0,),
+) -> Done:
+    """
+    Run *argv* (never through a shell) and return its code and output, decoded with replacement.
+
+    Raises:
+        ProgramMissing: There is no such program, or no such *cwd*.
+        CommandTimedOut: It was killed after *timeout_s*.
+        CommandFailed: Its code is not one of *expect*; an empty *expect* allows all.
+    """
+    try:
+        done = subprocess.run(
+            list(argv), cwd=cwd, env=env, input=stdin, capture_output=True, timeout=timeout_s, check=False
+        )
+    except FileNotFoundError as error:
+        raise ProgramMissing(program=error.filename or argv[0]) from error
+    except (PermissionError, NotADirectoryError) as error:
+        raise ProgramMissing(program=argv[0]) from error
+    except subprocess.TimeoutExpired as error:
+        raise CommandTimedOut(command=shlex.join(argv), timeout_s=timeout_s) from error
+    out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
+    if expect and done.returncode not in expect:
+        raise CommandFailed(command=shlex.join(argv), code=done.returncode, stdout=_shown(out), stderr=_shown(err))
+    return Done(done.returncode, out, err)
+
+
+def _shown(text: str) -> str:
+    text = text.strip()
+    return text if len(text) <= SHOWN_CHARS else "…" + text[-SHOWN_CHARS:]
+
+
+def spawn(
+    argv: Sequence[str],
+    log: Path,
+    cwd: Path,
+    pass_fds: Sequence[int] = (),
+    env: Mapping[str, str] | None = None,
+) -> int:
+    """
+    Start *argv* in a session of its own, so that it outlives us, and return its pid.
+
+    Its output goes to *log* (0600, appended); it has no standard input.
+    """
+    descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
+    try:
+        child = subprocess.Popen(
+            list(argv),
+            cwd=cwd,
+            env=env,
+            stdin=subprocess.DEVNULL,
+            stdout=descriptor,
+            stderr=descriptor,
+            pass_fds=pass_fds,
+            start_new_session=True,
+        )
+    except FileNotFoundError as error:
+        raise ProgramMissing(program=argv[0]) from error
+    finally:
+        os.close(descriptor)
+    return child.pid
+
+
+def replace_self(argv: Sequence[str], env: Mapping[str, str]) -> None:
+    """Become another program; returns only by raising ProgramMissing."""
+    try:
+        os.execvpe(argv[0], list(argv), dict(env))
+    except OSError as error:
+        raise ProgramMissing(program=argv[0]) from error
+
+
+def unnested(environ: Mapping[str, str]) -> dict[str, str]:
+    """*environ* without what would tell a child that it runs inside somebody else's agent or pane."""
+    return {key: value for key, value in environ.items() if key not in NESTED and not key.startswith(NESTED_PREFIXES)}
+
+
+def unnested_pane(environ: Mapping[str, str]) -> dict[str, str]:
+    """The environment of an agent in its own pane: the pane's, without versions and agents of the past."""
+    kept = ("TMUX", "TMUX_PANE")  # true here: the agent does live in that pane
+    return {**unnested(environ), **{key: environ[key] for key in kept if key in environ}}
+
+
+def end_group(process: ProcessId, *, wait_s: float = 5.0) -> bool:
+    """
+    End the process group that *process* leads: TERM, then KILL after *wait_s*.
+
+    Only where pid, start time and boot prove that it is still the one we
+    started, or where it died and its group still holds children it left.
+    True where something was there to end.
+    """
+    if process.boot != proof.boot_id():
+        return False
+    current = proof.start_time(process.pid)
+    if current is not None and current != process.start:
+        return False  # the pid is somebody else's now
+    found = False
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.killpg(process.pid, sign)
+        except (ProcessLookupError, PermissionError):
+            return found
+        found = True
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline and _group_lives(process.pid):
+            time.sleep(0.01)
+    return found
+
+
+def _group_lives(group: int) -> bool:
+    """Whether a member of *group* still runs; a zombie that its parent has not reaped yet does not."""
+    try:
+        os.killpg(group, 0)
+    except (ProcessLookupError, PermissionError):
+        return False
+    return any(_member(entry, group) for entry in _processes())
+
+
+def _processes() -> list[int]:
+    proc = Path("/proc")
+    if proc.is_dir():
+        return [int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()]
+    import psutil  # noqa: PLC0415 (only where there is no /proc)
+
+    return psutil.pids()
+
+
+def _member(pid: int, group: int) -> bool:
+    try:
+        return os.getpgid(pid) == group and proof.start_time(pid) is not None
+    except (ProcessLookupError, PermissionError):
+        return False

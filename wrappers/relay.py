@@ -1,0 +1,72 @@
+"""Carries a spool to the bus, again and again, until each event is settled."""
+
+import base64
+import json
+import time
+from pathlib import Path
+
+from mam.broker import spool
+from mam.broker.bus import Bus
+from mam.broker.spool import Spooled
+
+FIRST_RETRY_S = 2.0
+LAST_RETRY_S = 60.0
+BURY_TRIES = 20
+BURY_AGE_S = 3600.0
+
+
+class Relay:
+    def __init__(self, folder: Path, dead: Path) -> None:
+        self._folder, self._dead = folder, dead
+        self._tries: dict[str, tuple[int, float]] = {}  # id -> tries so far, when the next one is due
+
+    def send(self, bus: Bus | None, now: float) -> list[Spooled]:
+        """Publish what is due; return what was handed over for the first time."""
+        fresh = []
+        for item in spool.pending(self._folder):
+            if item.beat:
+                if bus is not None:
+                    bus.publish(item.topic, item.wire, qos=0)
+                item.path.unlink(missing_ok=True)  # a heartbeat that comes late says nothing
+                continue
+            tries, due = self._tries.get(item.id, (0, 0.0))
+            if tries == 0:
+                fresh.append(item)
+                self._tries[item.id] = (0, now)
+            if now < due or bus is None or not bus.publish(item.topic, item.wire):
+                continue
+            tries += 1
+            self._tries[item.id] = (tries, now + min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** (tries - 1)))
+            if tries >= BURY_TRIES and time.time() - item.path.stat().st_mtime > BURY_AGE_S:
+                spool.bury(item, self._dead)  # nobody could answer it: it was never authenticated
+        return fresh
+
+    def hurry(self) -> None:
+        """Make everything due at once: the road is open again."""
+        self._tries = {event_id: (tries, 0.0) for event_id, (tries, _) in self._tries.items()}
+
+    def settle(self, ids: set[str]) -> None:
+        spool.settle(self._folder, ids)
+        for event_id in ids:
+            self._tries.pop(event_id, None)
+
+    @staticmethod
+    def peek(item: Spooled) -> tuple[str, int]:
+        """Kind and attempt of an event of our own agent, unverified: used for timing, never for truth."""
+        body = body_of(item.wire)
+        attempt = body.get("attempt")
+        return str(body.get("kind", "")), attempt if isinstance(attempt, int) else 0
+
+    @staticmethod
+    def kind_of(wire: bytes) -> str:
+        """The kind that a message claims, unverified: used to choose what to drop when there is too much."""
+        return str(body_of(wire).get("kind", ""))
+
+
+def body_of(wire: bytes) -> dict[str, object]:
+    try:
+        text = json.loads(wire)["body"]
+        body = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
