@@ -1,0 +1,80 @@
+"""Retained cards for viewers: one a job, one of the monitor, and findings. The rows are the truth."""
+
+from collections.abc import Mapping
+
+from mam.broker import topics
+from mam.broker.bodies import Producer
+from mam.broker.bus import Bus, Will
+from mam.broker.events import USE_CARD, USE_JOB
+from mam.broker.signing import seal
+from mam.broker.version import VERSION
+from mam.control_plane import watch
+from mam.control_plane.keyring import Keyring
+from mam.control_plane.registry import View
+from mam.control_plane.rows import OPEN, Finding, Job
+
+KEPT_MS = 24 * 3600 * 1000
+
+
+class Cards:
+    def __init__(self, token: bytes, keyring: Keyring, scope: str) -> None:
+        self._token, self._keyring, self._scope = token, keyring, scope
+        self._producer = Producer("monitor")
+        self._shown: dict[str, int] = {}  # job -> updated_at of the card that is out
+        self._since = 0
+
+    def will(self) -> Will:
+        """What the broker says of the monitor when its connection breaks."""
+        return Will(topics.MONITOR, self._sealed("monitor", 0, {"online": False}, topics.MONITOR))
+
+    def monitor(self, bus: Bus, *, online: bool) -> None:
+        wire = self._sealed("monitor", 0, {"online": online, "version": VERSION}, topics.MONITOR)
+        bus.publish(topics.MONITOR, wire, retain=True)
+
+    def finding(self, bus: Bus, finding: Finding) -> None:
+        data = {"code": finding.code, "subject": finding.subject, "text": finding.text}
+        bus.publish(topics.DRIFT, self._sealed("finding", finding.since, data, topics.DRIFT))
+
+    def start(self, bus: Bus, view: View) -> None:
+        """After a (re)connect: the cards of open jobs; older ones are not worth a flood."""
+        self._shown.clear()
+        for job in view.open_jobs():
+            self._show(bus, job)
+
+    def refresh(self, bus: Bus, view: View) -> None:
+        """Publish the cards of jobs that changed since the last call."""
+        rows = view.rows(Job, "WHERE updated_at >= ? ORDER BY updated_at", (self._since,))
+        for job in rows:
+            self._since = max(self._since, job.updated_at)
+            if self._shown.get(job.id) != job.updated_at:
+                self._show(bus, job)
+
+    def expire(self, bus: Bus, view: View, now: int) -> None:
+        """Clear the cards of jobs that ended a day ago, or were archived."""
+        where = "WHERE (ended_at BETWEEN ? AND ?) OR archived_at >= ?"
+        for job in view.rows(Job, where, (now - 3 * KEPT_MS, now - KEPT_MS, now - 2 * 3600 * 1000)):
+            bus.publish(topics.job_state(job.id), b"", retain=True)
+            self._shown.pop(job.id, None)
+
+    def _show(self, bus: Bus, job: Job) -> None:
+        topic = topics.job_state(job.id)
+        if job.archived_at is not None:
+            bus.publish(topic, b"", retain=True)
+            return
+        if job.state == "cancelled" and job.id in self._shown:
+            self._say_cancelled(bus, job)
+        if bus.publish(topic, self._sealed("job", job.updated_at, watch.card(job), topic), retain=True):
+            self._shown[job.id] = job.updated_at
+            if job.state not in OPEN and len(self._shown) > 20_000:
+                self._shown.clear()
+
+    def _say_cancelled(self, bus: Bus, job: Job) -> None:
+        token = self._keyring.job(job.id).get("k1")
+        if token is not None:
+            topic = topics.job(job.id)
+            body = self._producer.job_event(job.id, job.attempt, "cancelled", {"reason": job.detail or ""})
+            bus.publish(topic, seal(body, token=token, use=USE_JOB, scope=job.id, topic=topic))
+
+    def _sealed(self, kind: str, generation: int, data: Mapping[str, object], topic: str) -> bytes:
+        body = self._producer.card(kind, generation, data)
+        return seal(body, token=self._token, use=USE_CARD, scope=self._scope, topic=topic)

@@ -1,0 +1,121 @@
+"""
+The command line: parse, call, print, return a code with a meaning.
+
+Only the module of the verb that was asked for is imported: imports are what a
+short command costs.
+"""
+
+import importlib
+import json
+import sys
+from collections.abc import Sequence
+
+from mam.broker.errors import MamError
+from mam.broker.version import VERSION
+
+if __name__ != "mam.control_plane.cli":
+    raise ImportError("import this package as mam.control_plane.cli")
+
+# noun -> (module, what it is for); in the order of the help
+VERBS: dict[str, tuple[str, str]] = {
+    "init": ("root", "make this repository a control root"),
+    "up": ("root", "start broker and monitor, or find them running"),
+    "down": ("root", "end monitor and broker; agents and their work stay"),
+    "demo": ("demo", "watch the main job run in a temporary repository"),
+    "doctor": ("doctor", "what is broken, what is not yet, what is fine; --fix repairs"),
+    "status": ("show", "agents, open jobs and findings at a glance"),
+    "why": ("show", "what is going on with an agent or a job, and what to do"),
+    "tail": ("show", "events as they are recorded"),
+    "verify": ("show", "check every signature of a job again, from the stored bytes"),
+    "agent": ("agent", "create, list, show, stop, resume, send"),
+    "job": ("job", "delegate, list, show, wait, cancel, retry, archive (agents: started, heartbeat, progress, report)"),
+    "registry": ("registry", "backup, export, import"),
+    "monitor": ("monitor", "run"),
+    "broker": ("monitor", "status"),
+    "bench": ("bench", "measure this installation, as ratios"),
+}
+# What MAM calls itself; not in the help.
+INTERNAL = {"runner": "internal", "pane-host": "internal", "play": "internal"}
+AGENT_SIDE = ("started", "heartbeat", "progress", "report")
+
+EXIT_CODES = """exit codes: 0 done · 1 refused or failed · 2 wrong usage or place · 3 reported, but not_pass or failed ·
+4 waited in vain · 5 session busy · 6 broker unreachable · 75 busy, try again · 130 interrupted"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The console script. Never raises: every error becomes one message and an exit code."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
+    try:
+        return _run(words)
+    except MamError as error:
+        _show(error.code, str(error), error.remedy, error.data, as_json="--json" in words)
+        return error.exit_code
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        sys.stderr.close()  # whoever read us has seen enough
+        return 141
+    except Exception as error:  # noqa: BLE001 (the border to the person)
+        return _internal(error, as_json="--json" in words)
+
+
+def _run(words: list[str]) -> int:
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_help())
+        return 0 if words else 2
+    if words[0] == "--version":
+        print(f"mam {VERSION}")
+        return 0
+    name = words[0]
+    if name == "job" and len(words) > 1 and words[1] in AGENT_SIDE:
+        module = "agent_side"
+    elif name in VERBS:
+        module = VERBS[name][0]
+    elif name in INTERNAL:
+        module = INTERNAL[name]
+    else:
+        from mam.broker.errors import Usage
+
+        raise Usage(what=f"there is no verb {name!r}", hint="`mam --help` lists them")
+    found = importlib.import_module(f"mam.control_plane.cli.{module}")
+    code: int = found.run(words)
+    return code
+
+
+def _help() -> str:
+    lines = ["usage: mam VERB …   (each has --help and --json)", ""]
+    lines += [f"  {name:<9} {text}" for name, (_, text) in VERBS.items()]
+    return "\n".join([*lines, "", EXIT_CODES])
+
+
+def _show(code: str, message: str, remedy: str, data: dict[str, object], *, as_json: bool) -> None:
+    if as_json:
+        shown = {"code": code, "message": message, "remedy": remedy, "data": data}
+        print(json.dumps({"error": shown}, default=str, ensure_ascii=False), file=sys.stderr)
+        return
+    print(f"mam: {message}", file=sys.stderr)
+    if remedy:
+        print(f"  → {remedy}", file=sys.stderr)
+
+
+def _internal(error: Exception, *, as_json: bool) -> int:
+    import traceback
+
+    from mam.control_plane import settings
+
+    if settings.load().flag("MAM_DEBUG"):
+        traceback.print_exc()
+    where = traceback.extract_tb(error.__traceback__)[-1]
+    what = f"{type(error).__name__}: {error} ({where.filename.rsplit('/', 2)[-1]}:{where.lineno})"
+    _show(
+        "internal",
+        f"this is a defect of mam: {what}",
+        "run it again with MAM_DEBUG=1 and report it",
+        {},
+        as_json=as_json,
+    )
+    return 1

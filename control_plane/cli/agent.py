@@ -1,0 +1,210 @@
+"""mam agent create · list · show · stop · resume · send"""
+
+import argparse
+import json
+import sys
+import time
+
+from mam.broker.bodies import now_ms
+from mam.broker.errors import MamError, Usage
+from mam.control_plane import settings as config
+from mam.control_plane import views
+from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
+from mam.control_plane.registry import View, pages
+from mam.control_plane.rows import Session
+from mam.control_plane.wiring import Mam
+
+
+class NotReady(MamError):
+    code = "agent_not_ready"
+    exit_code = 4
+    message = "{session} is {status}, its screen is {screen} after {waited_s:g} s"
+    remedy_text = "`mam why {session}` says more"
+
+
+def run(words: list[str]) -> int:
+    table = {"create": _create, "list": _list, "show": _show, "stop": _stop, "resume": _resume, "send": _send}
+    return choose(words, table, "agent sessions: one agent CLI in one pane each")
+
+
+def _create(words: list[str]) -> int:
+    from mam.agents import catalog
+    from mam.control_plane import daemon, sessions
+
+    def build(parser: Parser) -> None:
+        add_root(parser)
+        parser.add_argument("name")
+        parser.add_argument("--agent", required=True, metavar="KIND", help="which agent CLI")
+        parser.add_argument("--role", default="creator", help="one or more, separated by commas")
+        parser.add_argument("--cwd", "--workspace", metavar="DIR", help="where it works (default: here)")
+        parser.add_argument("--mux", default=None, help="tmux, headless, or auto")
+        parser.add_argument(
+            "--program", default="", metavar="PATH", help="the agent's program, where it is not on PATH"
+        )
+        parser.add_argument("--no-wait", action="store_true", help="do not wait until its screen takes a prompt")
+
+    own, rest = _split(words)
+    args = verb(own, 2, "mam agent create writer --agent grok -- -m grok-4", "open a pane with an agent", build)
+    mam = _open(args, args.cwd)
+    known = daemon.ensure(mam, say=say)
+    cwd = config.absolute(args.cwd, mam.settings.cwd) if args.cwd else None
+    mux = args.mux or mam.settings.text("MAM_MUX", "auto")
+    program = str(config.absolute(args.program, mam.settings.cwd)) if "/" in args.program else args.program
+    wish = sessions.Wish(args.name, args.agent, args.role, cwd, mux, program, rest)
+    session = sessions.create(mam, wish, say)
+    if not args.no_wait and known is not None:
+        session = _wait_ready(mam, session, catalog.find(args.agent).ready_within_s)
+    emit(
+        args,
+        views.session_data(session),
+        f"{session.name}: {session.status}, screen {session.screen or 'not seen yet'}",
+    )
+    return 0
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """Everything behind ``--`` belongs to the agent's own command line."""
+    if "--" not in words:
+        return words, []
+    at = words.index("--")
+    return words[:at], words[at + 1 :]
+
+
+def _open(args: argparse.Namespace, cwd: str | None) -> Mam:
+    """
+    The control root, also where only the pane's directory leads to it.
+
+    A pane elsewhere without any binding would register in a registry that nobody meant: that is an error (exit 2).
+    """
+    try:
+        return Mam.open(root=args.root)
+    except config.NoControlRoot as error:
+        print(f"mam: the control-plane binding cannot be computed: {error}", file=sys.stderr)
+        if cwd:
+            what = f"--cwd {cwd} was given, but no control root"
+            raise Usage(what=what, hint="set WORKSPACE_ROOT or give --root") from error
+        raise
+
+
+def _wait_ready(mam: Mam, session: Session, within_s: float) -> Session:
+    from mam.control_plane import sessions
+
+    wait_s = mam.settings.seconds("MAM_READY_WITHIN_S", max(30.0, within_s * 2))
+    ready = sessions.await_ready(mam, session.name, wait_s=wait_s, say=say)
+    if ready.status != "running" or ready.screen in (None, "starting"):
+        raise NotReady(session=ready.name, status=ready.status, screen=ready.screen or "not seen yet", waited_s=wait_s)
+    if ready.screen != "ready":
+        say(f"{ready.name} shows a question ({ready.screen}): answer it in its pane")
+    return ready
+
+
+def _list(words: list[str]) -> int:
+    args = verb(words, 2, "mam agent list", "all sessions", add_root)
+    with Mam.open(root=args.root).registry.view() as view:
+        rows = views.session_rows(view, now_ms())
+        data = [views.session_data(session) for session in view.sessions()]
+    emit(args, data, views.table(views.SESSION_HEADER, rows) if rows else "no agents yet: mam agent create")
+    return 0
+
+
+def _name(parser: Parser) -> None:
+    add_root(parser)
+    parser.add_argument("name")
+
+
+def _show(words: list[str]) -> int:
+    from mam.control_plane import jobs
+
+    args = verb(words, 2, "mam agent show writer", "one session in full", _name)
+    with Mam.open(root=args.root).registry.view() as view:
+        session = jobs.need_session(view, args.name)
+    data = {**views.session_data(session), "binding": json.loads(session.binding), "args": json.loads(session.args)}
+    text = "\n".join(f"{key}: {views.clean(str(value))}" for key, value in data.items())
+    emit(args, data, f"{text}\n\n{_safe_lines(session.screen_text)}".rstrip())
+    return 0
+
+
+def _safe_lines(text: str | None) -> str:
+    return "\n".join(views.clean(line) for line in (text or "").splitlines())
+
+
+def _stop(words: list[str]) -> int:
+    from mam.control_plane import sessions
+
+    def build(parser: Parser) -> None:
+        _name(parser)
+        parser.add_argument("--force", action="store_true", help="also while a job is open")
+
+    args = verb(words, 2, "mam agent stop writer", "end an agent; its conversation is kept", build)
+    session = sessions.stop(Mam.open(root=args.root), args.name, force=args.force, say=say)
+    emit(args, views.session_data(session), f"{session.name}: {session.status}")
+    return 0
+
+
+def _resume(words: list[str]) -> int:
+    from mam.agents import catalog
+    from mam.control_plane import daemon, sessions
+
+    def build(parser: Parser) -> None:
+        _name(parser)
+        parser.add_argument("--cwd", "--workspace", metavar="DIR", help="must be the session's own directory")
+        parser.add_argument("--rebind", action="store_true", help="take this environment's binding for the session")
+        parser.add_argument("--no-wait", action="store_true")
+
+    args = verb(words, 2, "mam agent resume writer", "bring an agent back with its conversation", build)
+    mam = _open(args, args.cwd)
+    known = daemon.ensure(mam, say=say)
+    cwd = config.absolute(args.cwd, mam.settings.cwd) if args.cwd else None
+    session = sessions.resume(mam, args.name, cwd=cwd, rebind=args.rebind, say=say)
+    if not args.no_wait and known is not None:
+        session = _wait_ready(mam, session, catalog.find(session.agent).ready_within_s)
+    emit(
+        args,
+        views.session_data(session),
+        f"{session.name}: {session.status}, screen {session.screen or 'not seen yet'}",
+    )
+    return 0
+
+
+def _send(words: list[str]) -> int:
+    from mam.control_plane import daemon, sessions
+
+    def build(parser: Parser) -> None:
+        _name(parser)
+        parser.add_argument("text", help="what to say, or - to read it from standard input")
+
+    args = verb(
+        words, 2, "mam agent send writer 'which tests did you run?'", "type text into an agent's composer", build
+    )
+    mam = Mam.open(root=args.root)
+    daemon.ensure(mam, say=say)
+    text = sys.stdin.read() if args.text == "-" else args.text
+    with mam.registry.view() as view:
+        after = view.last_event()
+    send_id = sessions.send(mam, args.name, text)
+    outcome = _await_delivery(mam, args.name, send_id, after)
+    emit(args, outcome, f"{outcome['state']} {outcome.get('reason') or ''}".rstrip())
+    return 0 if outcome["state"] == "submitted" else 1
+
+
+def _await_delivery(mam: Mam, name: str, send_id: str, after: int) -> dict[str, object]:
+    wait_s = mam.settings.deliver_within_s + 5
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        with mam.registry.view() as view:
+            found = _delivery(view, name, send_id, after)
+        if found is not None:
+            return found
+        time.sleep(0.05)
+    raise NotReady(session=name, status="reached too late", screen="unknown", waited_s=wait_s)
+
+
+def _delivery(view: View, name: str, send_id: str, after: int) -> dict[str, object] | None:
+    from mam.wrappers.relay import body_of
+
+    for event in pages(view, f"agents/{name}/events", after):
+        body = body_of(event["wire"])
+        data = body.get("data")
+        if body.get("job") == send_id and isinstance(data, dict) and data.get("state") != "received":
+            return data
+    return None

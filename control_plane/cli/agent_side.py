@@ -1,0 +1,249 @@
+"""
+What an agent says: started, heartbeat, progress, report. Standard library only; no network, no database.
+
+Each writes one signed file into the session's spool and wakes the runner. When
+the verb returns, what it said is on disk and will be recorded.
+"""
+
+import hashlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+from mam.broker import keys, proof, signing, spool, topics
+from mam.broker.bodies import Producer
+from mam.broker.errors import FileRefused, MamError, Usage
+from mam.control_plane import settings as config
+from mam.control_plane.cli.base import Parser, emit, verb
+
+REPORT_LIMIT_BYTES = 5 * 1024 * 1024
+TIMER_LIMIT_S = 24 * 3600.0
+
+
+class NoRecord(MamError):
+    code = "job_record_missing"
+    exit_code = 2
+    message = "there is no job {job} in {registry_dir}"
+    remedy_text = "use the command as the prompt spells it out, with its absolute --registry-dir"
+
+
+class NotNamed(MamError):
+    code = "job_not_named"
+    exit_code = 2
+    message = "--job and --attempt are missing"
+    remedy_text = "{hint}"
+
+
+class NoSpool(MamError):
+    code = "spool_unwritable"
+    message = "{spool} cannot be written: {why}"
+    remedy_text = "a sandboxed agent needs write access to it: `mam doctor --probe NAME` tells what is missing"
+
+
+class Record:
+    """job.json of one job, and the settings around it."""
+
+    def __init__(self, registry_dir: Path, job: str, attempt: int) -> None:
+        self.registry_dir, self.job, self.attempt = registry_dir, job, attempt
+        self.folder = registry_dir / job
+        try:
+            content = json.loads((self.folder / "job.json").read_text("utf-8", "surrogateescape"))
+        except (OSError, ValueError) as error:
+            raise NoRecord(job=job, registry_dir=str(registry_dir)) from error
+        self.key = keys.load(Path(content["key_file"]))
+        self.spool = Path(content["spool"])
+        self.wakes = (Path(content["wake"]), Path(content["monitor_wake"]))
+        self.report = Path(content["report"])
+
+    def tell(self, kind: str, data: dict[str, object], *, beat: bool = False) -> str:
+        """Sign and keep one event; return its id. Raises NoSpool."""
+        body = Producer("verb").job_event(self.job, self.attempt, kind, data)
+        topic = topics.job(self.job)
+        wire = signing.seal(body, token=self.key, use="event-mac", scope=self.job, topic=topic)
+        try:
+            spool.write(self.spool, str(body["id"]), topic, wire, beat=beat)
+        except OSError as error:
+            raise NoSpool(spool=str(self.spool), why=error.strerror or str(error)) from error
+        # The runner carries it; where none reads, the monitor sweeps the spool itself.
+        if not spool.wake(self.wakes[0]):
+            spool.wake(self.wakes[1])
+        return str(body["id"])
+
+
+def run(words: list[str]) -> int:
+    return {"started": _started, "heartbeat": _heartbeat, "progress": _progress, "report": _report}[words[1]](words)
+
+
+def _common(parser: Parser) -> None:
+    parser.add_argument("--registry-dir", metavar="DIR", help="the jobs folder, absolute, as in the prompt")
+    parser.add_argument("--job", metavar="ID")
+    parser.add_argument("--attempt", type=int, metavar="N")
+
+
+def _record(args: object) -> Record:
+    values = vars(args)
+    settings = config.load()
+    if values["job"] is None or values["attempt"] is None:
+        raise NotNamed(hint=_full_command(settings))
+    job = topics.check_job_id(values["job"])
+    if values["attempt"] < 1:
+        raise Usage(what="--attempt counts from 1", hint="use the command as the prompt spells it out")
+    return Record(_registry_dir(settings, values["registry_dir"]), job, values["attempt"])
+
+
+def _registry_dir(settings: config.Settings, flag: str | None) -> Path:
+    """Flag, then MAM_JOBS_DIR, then the control root's own."""
+    if flag:
+        return config.absolute(flag, settings.cwd)
+    return config.layout(settings).jobs
+
+
+def _full_command(settings: config.Settings) -> str:
+    """The same command with everything it needs, for the job that is open in this pane."""
+    spool_dir = settings.text("MAM_SPOOL")
+    try:
+        current = json.loads((Path(spool_dir).parent / "open.json").read_text("utf-8"))
+        flags = f"--registry-dir {current['registry_dir']} --job {current['job']} --attempt {current['attempt']}"
+        return f"mam {' '.join(sys.argv[1:3])} {flags}"
+    except (OSError, ValueError, KeyError):
+        return "no job is open in this pane: take --registry-dir, --job and --attempt from the prompt"
+
+
+def _started(words: list[str]) -> int:
+    def build(parser: Parser) -> None:
+        _common(parser)
+        parser.add_argument(
+            "--heartbeat", type=float, metavar="S", help="send heartbeats every S seconds by a timer of its own"
+        )
+
+    example = "mam job started --registry-dir /repo/.mam/jobs --job job-0123456789ab --attempt 1"
+    args = verb(words, 2, example, "say that work on a job has begun", build)
+    record = _record(args)
+    data: dict[str, object] = {"cwd": str(Path.cwd())[:4000]}
+    if args.heartbeat:
+        if not 1 <= args.heartbeat <= 3600:
+            raise Usage(what="--heartbeat takes 1 to 3600 seconds", hint="--heartbeat 10")
+        data["heartbeat_s"] = round(args.heartbeat)
+    event = record.tell("started", data)
+    if args.heartbeat:
+        _start_timer(record, args.heartbeat)
+    return _said(args, "started", event)
+
+
+def _start_timer(record: Record, every_s: float) -> None:
+    """Heartbeats from a process of its own, for runners that cannot send them; ends with the report or its runner."""
+    from mam.control_plane.wiring import mam_command
+    from mam.wrappers import process
+
+    argv = [mam_command(), "job", "heartbeat", "--every", str(every_s), "--registry-dir", str(record.registry_dir)]
+    argv += ["--job", record.job, "--attempt", str(record.attempt)]
+    process.spawn(argv, record.folder / "heartbeat.log", record.folder)
+
+
+def _heartbeat(words: list[str]) -> int:
+    def build(parser: Parser) -> None:
+        _common(parser)
+        parser.add_argument("--every", type=float, metavar="S", help="go on every S seconds until the job is reported")
+
+    args = verb(
+        words, 2, "mam job heartbeat --registry-dir DIR --job ID --attempt 1", "say that the process lives", build
+    )
+    record = _record(args)
+    event = record.tell("heartbeat", {}, beat=True)
+    ends_at = time.monotonic() + TIMER_LIMIT_S
+    while args.every and time.monotonic() < ends_at and _goes_on(record):
+        time.sleep(args.every)
+        record.tell("heartbeat", {}, beat=True)
+    return _said(args, "heartbeat", event)
+
+
+def _goes_on(record: Record) -> bool:
+    if _reported_mark(record).exists() or not record.spool.is_dir():
+        return False
+    try:
+        runner = json.loads((record.spool.parent / "runner.json").read_text("utf-8"))
+        return proof.alive(proof.ProcessId(runner["pid"], runner["start"], runner["boot"]))
+    except (OSError, ValueError, KeyError):
+        return True  # no runner of ours here: the report or the limit ends the timer
+
+
+def _reported_mark(record: Record) -> Path:
+    return record.folder / f".reported-{record.attempt}"
+
+
+def _progress(words: list[str]) -> int:
+    def build(parser: Parser) -> None:
+        _common(parser)
+        parser.add_argument("--note", required=True, metavar="TEXT", help="what you are doing")
+        parser.add_argument("--percent", type=int, metavar="N", choices=range(101))
+
+    example = "mam job progress --registry-dir DIR --job ID --attempt 1 --note 'running the tests'"
+    args = verb(words, 2, example, "say what is being done", build)
+    data: dict[str, object] = {"note": args.note[:4000]}
+    if args.percent is not None:
+        data["percent"] = args.percent
+    return _said(args, "progress", _record(args).tell("progress", data))
+
+
+def _report(words: list[str]) -> int:
+    def build(parser: Parser) -> None:
+        _common(parser)
+        parser.add_argument("--result", required=True, choices=("done", "failed"))
+        parser.add_argument("--verdict", choices=("pass", "not_pass"), help="for reviewers")
+        parser.add_argument("--file", metavar="PATH", help="the report; default: the path that the prompt names")
+        parser.add_argument("--summary", default="", metavar="TEXT")
+        parser.add_argument("--base-sha", metavar="SHA")
+        parser.add_argument("--head-sha", metavar="SHA", help="the commit that was reviewed")
+
+    example = "mam job report --registry-dir DIR --job ID --attempt 1 --result done"
+    args = verb(words, 2, example, "end a job: result, verdict, and the report's hash", build)
+    record = _record(args)
+    content = _read_report(config.absolute(args.file, Path.cwd()) if args.file else record.report)
+    _keep_report(record, content)
+    data: dict[str, object] = {
+        "result": args.result,
+        "verdict": args.verdict,
+        "report_sha256": hashlib.sha256(content).hexdigest(),
+        "report_bytes": len(content),
+        "summary": args.summary[:4000],
+    }
+    for name in ("base_sha", "head_sha"):
+        if getattr(args, name):
+            data[name] = getattr(args, name)
+    event = record.tell("report", data)
+    _reported_mark(record).touch()
+    return _said(args, f"report {args.result}", event)
+
+
+def _read_report(path: Path) -> bytes:
+    hint = "write the report to the path that the prompt names, then run this again"
+    try:
+        with path.open("rb") as file:
+            content = file.read(REPORT_LIMIT_BYTES + 1)
+    except OSError as error:
+        raise FileRefused(path=str(path), why=error.strerror or str(error), hint=hint) from error
+    if not content.strip():
+        raise FileRefused(path=str(path), why="the report is empty", hint=hint)
+    if len(content) > REPORT_LIMIT_BYTES:
+        raise FileRefused(path=str(path), why="it is larger than 5 MiB", hint="shorten it, and name large files in it")
+    return content
+
+
+def _keep_report(record: Record, content: bytes) -> None:
+    """Put exactly the signed bytes at the report's place (where they mostly are already)."""
+    try:
+        if record.report.is_file() and record.report.read_bytes() == content:
+            return
+        record.report.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        partial = record.report.with_name(f".report.{os.getpid()}")
+        partial.write_bytes(content)
+        partial.replace(record.report)
+    except OSError as error:
+        raise FileRefused(path=str(record.report), why=error.strerror, hint="see `mam doctor`") from error
+
+
+def _said(args: object, what: str, event: str) -> int:
+    emit(args, {"said": what, "event": event}, f"{what}: kept as {event}")  # type: ignore[arg-type]
+    return 0

@@ -1,0 +1,57 @@
+"""What the verbs share: a parser that raises instead of exiting, and output as text or JSON."""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from typing import Any, NoReturn
+
+from mam.broker.errors import Usage
+
+
+class Parser(argparse.ArgumentParser):
+    """Usage errors are errors like all others: typed, with a remedy, as JSON where that was asked for."""
+
+    def __init__(self, prog: str, example: str = "", **more: Any) -> None:
+        epilog = f"example: {example}" if example else None
+        super().__init__(prog=prog, epilog=epilog, allow_abbrev=False, **more)
+
+    def error(self, message: str) -> NoReturn:
+        raise Usage(what=message, hint=f"`{self.prog} --help`")
+
+
+def verb(
+    words: list[str], count: int, example: str, describe: str, build: Callable[[Parser], None]
+) -> argparse.Namespace:
+    """Parse the words behind a verb of *count* words."""
+    parser = Parser("mam " + " ".join(words[:count]), example, description=describe)
+    build(parser)
+    parser.add_argument("--json", action="store_true", help="print JSON")
+    return parser.parse_args(words[count:])
+
+
+def add_root(parser: Parser) -> None:
+    parser.add_argument("--root", metavar="DIR", help="the control root (else WORKSPACE_ROOT, else this repository's)")
+
+
+def say(text: str) -> None:
+    """Progress, for the person who waits; never part of the result."""
+    print(f"… {text}", file=sys.stderr, flush=True)
+
+
+def emit(args: argparse.Namespace, data: object, text: str) -> None:
+    """The result, once, on standard output."""
+    print(json.dumps(data, default=str, ensure_ascii=False) if args.json else text, flush=True)
+
+
+def choose(words: list[str], table: Mapping[str, Callable[[list[str]], int]], describe: str) -> int:
+    """Run the verb of a noun. Raises Usage for one that is not there."""
+    noun = words[0]
+    if len(words) > 1 and words[1] in table:
+        return table[words[1]](words)
+    listed = ", ".join(table)
+    if len(words) > 1 and words[1] in ("-h", "--help"):
+        print(f"usage: mam {noun} VERB …\n\n{describe}\n\nverbs: {listed}")
+        return 0
+    what = f"there is no verb {words[1]!r} of `mam {noun}`" if len(words) > 1 else f"`mam {noun}` needs a verb"
+    raise Usage(what=what, hint=f"one of: {listed}")

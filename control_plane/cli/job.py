@@ -1,0 +1,275 @@
+"""mam job delegate · list · show · wait · cancel · retry · archive"""
+
+import argparse
+import re
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mam.broker.bodies import now_ms
+from mam.broker.errors import MamError, Usage
+from mam.control_plane import settings as config
+from mam.control_plane import views
+from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
+from mam.control_plane.registry import View
+from mam.control_plane.rows import Job
+from mam.control_plane.wiring import Mam
+
+if TYPE_CHECKING:
+    from mam.control_plane.jobs import Limits
+
+
+class WaitedInVain(MamError):
+    code = "wait_ended"
+    exit_code = 4
+    message = "{job} is still {state} after {waited_s:g} s"
+    remedy_text = "`mam why {job}` says what is awaited; `mam job wait {job}` waits again"
+
+
+def run(words: list[str]) -> int:
+    table = {
+        "delegate": _delegate,
+        "list": _list,
+        "show": _show,
+        "wait": _wait,
+        "cancel": _cancel,
+        "retry": _retry,
+        "archive": _archive,
+    }
+    return choose(words, table, "jobs: one unit of delegated work each")
+
+
+def _places(parser: Parser) -> None:
+    add_root(parser)
+    parser.add_argument(
+        "--registry-dir", metavar="DIR", help="the jobs folder (else MAM_JOBS_DIR, else the control root's)"
+    )
+
+
+def _one(parser: Parser) -> None:
+    _places(parser)
+    parser.add_argument("job")
+
+
+def _open(args: argparse.Namespace) -> Mam:
+    return Mam.open(root=args.root, jobs=args.registry_dir)
+
+
+def _delegate(words: list[str]) -> int:
+    from mam.control_plane import daemon, jobs
+
+    def build(parser: Parser) -> None:
+        _places(parser)
+        parser.add_argument("--to", required=True, metavar="AGENT")
+        parser.add_argument(
+            "--brief", required=True, metavar="FILE", help="what is to be done, or - for standard input"
+        )
+        parser.add_argument("--title", default="")
+        parser.add_argument("--id", metavar="ID", help="a job id of your own")
+        parser.add_argument(
+            "--started-within", type=float, metavar="S", help="close the job if its agent does not begin"
+        )
+        parser.add_argument("--deliver-within", type=float, metavar="S")
+        parser.add_argument("--limit", type=float, metavar="S", help="the most that one attempt may take")
+        parser.add_argument("--heartbeat-misses", type=int, metavar="N")
+        parser.add_argument("--wait", action="store_true", help="wait for the end and print it")
+        parser.add_argument("--timeout", type=float, metavar="S", help="how long --wait waits (default: the limit)")
+
+    args = verb(words, 2, "mam job delegate --to writer --brief task.md --wait", "hand work to an agent", build)
+    mam = _open(args)
+    task = jobs.check_brief(*_read_brief(args.brief, mam.settings.cwd))
+    job = jobs.delegate(mam, args.to, task, title=args.title, job_id=args.id, limits=_limits(mam, args))
+    known = daemon.ensure(mam, say=say)
+    if known is None:
+        say("no monitor runs and none may be started here: the job is kept and will be sent")
+    if args.wait:
+        return _await(mam, args, job.id, args.timeout or (job.limit_s + 60 if known else 1.0))
+    emit(args, views.job_data(job), f"{job.id}")
+    return 0
+
+
+def _read_brief(source: str, cwd: Path) -> tuple[bytes, str]:
+    from mam.control_plane.jobs import BRIEF_LIMIT_BYTES, BriefRefused
+
+    try:
+        if source == "-":
+            return sys.stdin.buffer.read(BRIEF_LIMIT_BYTES + 1), "standard input"
+        with config.absolute(source, cwd).open("rb") as file:
+            return file.read(BRIEF_LIMIT_BYTES + 1), source
+    except OSError as error:
+        raise BriefRefused(source=source, why=error.strerror or str(error)) from error
+
+
+def _limits(mam: Mam, args: argparse.Namespace) -> "Limits":
+    from mam.control_plane import jobs
+
+    limits = jobs.default_limits(mam)
+    wanted = {
+        "started_within_s": args.started_within,
+        "deliver_within_s": args.deliver_within,
+        "limit_s": args.limit,
+        "heartbeat_misses": args.heartbeat_misses,
+    }
+    for name, value in wanted.items():
+        if value is not None and not 0 < value < 1e9:
+            raise Usage(what=f"{name} must be above zero", hint="`mam job delegate --help`")
+    return limits._replace(**{name: value for name, value in wanted.items() if value is not None})
+
+
+def _list(words: list[str]) -> int:
+    def build(parser: Parser) -> None:
+        _places(parser)
+        parser.add_argument("--agent", metavar="NAME")
+        parser.add_argument("--open", action="store_true", help="only jobs that have not ended")
+        parser.add_argument("--limit", type=int, default=50)
+
+    args = verb(words, 2, "mam job list --open", "jobs, newest first", build)
+    from mam.control_plane.rows import OPEN
+
+    with _open(args).registry.view() as view:
+        found = view.jobs(session=args.agent, states=OPEN if args.open else (), limit=args.limit)
+    text = views.table(views.JOB_HEADER, views.job_rows(found, now_ms())) if found else "no jobs"
+    emit(args, [views.job_data(job) for job in found], text)
+    return 0
+
+
+def _show(words: list[str]) -> int:
+    from dataclasses import asdict
+
+    from mam.control_plane import jobs
+
+    args = verb(words, 2, "mam job show job-0123456789ab", "one job in full", _one)
+    with _open(args).registry.view() as view:
+        job = jobs.need(view, args.job)
+        attempt = view.attempt(job.id, job.attempt)
+    data = {**views.job_data(job), "current_attempt": asdict(attempt) if attempt else None}
+    emit(args, data, "\n".join(f"{key}: {views.clean(str(value))}" for key, value in data.items()))
+    return 0
+
+
+def _wait(words: list[str]) -> int:
+    from mam.control_plane import daemon
+
+    def build(parser: Parser) -> None:
+        _one(parser)
+        parser.add_argument("--timeout", type=float, default=None, metavar="S", help="(default: until it ends)")
+
+    args = verb(words, 2, "mam job wait job-0123456789ab", "wait for a job's end and print it", build)
+    mam = _open(args)
+    daemon.ensure(mam, say=say)
+    return _await(mam, args, args.job, args.timeout or 1e9)
+
+
+def _await(mam: Mam, args: argparse.Namespace, job_id: str, wait_s: float) -> int:
+    """Follow one job until it ends; the result as text or JSON. Raises WaitedInVain."""
+    from mam.control_plane import jobs, verify
+
+    deadline = time.monotonic() + wait_s
+    watch = mam.registry.watch()
+    try:
+        version, last = -1, ""
+        while True:
+            now_version = watch.data_version()
+            if now_version != version:
+                version = now_version
+                job = jobs.need(watch, job_id)
+                last = _progress(watch, job, last)
+            code = jobs.exit_code(job)
+            if code is not None:
+                verified = verify.verify(mam.layout, watch, job_id)
+                emit(args, _result(job, verified.ok, code), _result_text(job, verified.ok))
+                return code
+            if time.monotonic() > deadline:
+                raise WaitedInVain(job=job_id, state=job.state, waited_s=wait_s)
+            time.sleep(0.05)
+    finally:
+        watch.connection.close()
+
+
+def _progress(view: View, job: Job, last: str) -> str:
+    attempt = view.attempt(job.id, job.attempt)
+    line = f"{job.id} is {job.state}"
+    if attempt is not None and attempt.last_note and job.state == "running":
+        line += f": {views.clean(attempt.last_note)}"
+    if line != last:
+        say(line)
+    return line
+
+
+def _result(job: Job, verified: bool, code: int) -> dict[str, object]:
+    took_s = ((job.ended_at or job.updated_at) - job.created_at) / 1000
+    return {**views.job_data(job), "duration_s": took_s, "every_event_verified": verified, "exit_code": code}
+
+
+def _result_text(job: Job, verified: bool) -> str:
+    lines = [f"{job.id}: {job.state}" + (" (late)" if job.late else "")]
+    lines.append(f"result: {job.result or '-'}   verdict: {job.verdict or '-'}")
+    if job.detail:
+        lines.append(f"because: {views.clean(job.detail)}")
+    if job.state == "reported":
+        lines.append(f"report: {job.report_path}")
+    lines.append(f"took: {views.duration(job.created_at, job.ended_at or job.updated_at)}")
+    lines.append(f"signatures: {'every event verified' if verified else 'NOT all verified: mam verify ' + job.id}")
+    return "\n".join(lines)
+
+
+def _cancel(words: list[str]) -> int:
+    from mam.control_plane import daemon, jobs
+
+    def build(parser: Parser) -> None:
+        _one(parser)
+        parser.add_argument("--reason", default="")
+
+    args = verb(words, 2, "mam job cancel job-0123456789ab", "end a job; what was done stays", build)
+    mam = _open(args)
+    job = jobs.cancel(mam, args.job, args.reason[:500])
+    daemon.ensure(mam, say=say)
+    emit(args, views.job_data(job), f"{job.id}: {job.state}")
+    return 0
+
+
+def _retry(words: list[str]) -> int:
+    from mam.control_plane import daemon, jobs
+
+    def build(parser: Parser) -> None:
+        _one(parser)
+        parser.add_argument("--to", metavar="AGENT", help="another agent than before")
+
+    args = verb(words, 2, "mam job retry job-0123456789ab", "make a new attempt of an ended job", build)
+    mam = _open(args)
+    job = jobs.retry(mam, args.job, args.to)
+    daemon.ensure(mam, say=say)
+    emit(args, views.job_data(job), f"{job.id}: attempt {job.attempt}, {job.state}")
+    return 0
+
+
+def _archive(words: list[str]) -> int:
+    from mam.control_plane import jobs
+
+    def build(parser: Parser) -> None:
+        _places(parser)
+        parser.add_argument("job", nargs="?")
+        parser.add_argument("--older", metavar="30d", help="all jobs that ended longer ago than this (d, h)")
+
+    args = verb(
+        words, 2, "mam job archive --older 30d", "put ended jobs away: events into files, keys destroyed", build
+    )
+    mam = _open(args)
+    chosen = [args.job] if args.job else _older(mam, args.older or f"{mam.settings.number('MAM_KEEP_DAYS', 30)}d")
+    for number, job_id in enumerate(chosen, 1):
+        jobs.archive(mam, job_id)
+        if number % 100 == 0:
+            say(f"{number} of {len(chosen)}")
+    emit(args, {"archived": chosen}, f"archived {len(chosen)} jobs")
+    return 0
+
+
+def _older(mam: Mam, age: str) -> list[str]:
+    found = re.fullmatch(r"(\d{1,5})([dh])", age)
+    if not found:
+        raise Usage(what=f"--older {age!r} is no age", hint="write 30d or 12h")
+    hours = int(found[1]) * (24 if found[2] == "d" else 1)
+    before = now_ms() - hours * 3600 * 1000
+    with mam.registry.view() as view:
+        return [job.id for job in view.jobs() if job.ended_at is not None and job.ended_at < before]

@@ -1,0 +1,58 @@
+"""mam registry backup · export · import"""
+
+from pathlib import Path
+
+from mam.broker.bodies import now_ms
+from mam.broker.errors import FileRefused
+from mam.control_plane import settings as config
+from mam.control_plane.cli.base import Parser, add_root, choose, emit, verb
+from mam.control_plane.wiring import Mam
+
+
+def run(words: list[str]) -> int:
+    table = {"backup": _backup, "export": _export, "import": _import}
+    return choose(words, table, "the registry: the database in .mam and its print agent-sessions.yaml")
+
+
+def _backup(words: list[str]) -> int:
+    def build(parser: Parser) -> None:
+        add_root(parser)
+        parser.add_argument("target", nargs="?", help="a file that does not exist yet (default: below .mam/backups)")
+
+    args = verb(words, 2, "mam registry backup", "a consistent copy while others work", build)
+    mam = Mam.open(root=args.root)
+    if args.target:
+        target = config.absolute(args.target, mam.settings.cwd)
+    else:
+        target = mam.layout.mam / "backups" / f"registry-{now_ms()}.db"
+        target.parent.mkdir(mode=0o700, exist_ok=True)
+    if target.exists() or not target.parent.is_dir():
+        raise FileRefused(path=str(target), why="it exists, or its folder does not", hint="name a new file")
+    mam.registry.backup(target)
+    emit(args, {"backup": str(target)}, str(target))
+    return 0
+
+
+def _export(words: list[str]) -> int:
+    from mam.control_plane import projection
+
+    args = verb(words, 2, "mam registry export", "write agent-sessions.yaml anew", add_root)
+    mam = Mam.open(root=args.root)
+    projection.write(mam)
+    emit(args, {"written": str(mam.layout.sessions_yaml)}, str(mam.layout.sessions_yaml))
+    return 0
+
+
+def _import(words: list[str]) -> int:
+    from mam.control_plane import projection
+
+    def build(parser: Parser) -> None:
+        add_root(parser)
+        parser.add_argument("file", nargs="?")
+
+    args = verb(words, 2, "mam registry import", "take edited roles from agent-sessions.yaml; all or none", build)
+    mam = Mam.open(root=args.root)
+    path = Path(config.absolute(args.file, mam.settings.cwd)) if args.file else mam.layout.sessions_yaml
+    changed = projection.take(mam, path)
+    emit(args, {"changed": changed}, f"changed: {', '.join(changed) or 'nothing'}")
+    return 0

@@ -1,0 +1,67 @@
+"""mam init · mam up · mam down"""
+
+from mam.broker.errors import Usage
+from mam.control_plane import settings as config
+from mam.control_plane.cli.base import Parser, add_root, emit, say, verb
+from mam.control_plane.wiring import Mam
+
+
+def run(words: list[str]) -> int:
+    return {"init": _init, "up": _up, "down": _down}[words[0]](words)
+
+
+def _init(words: list[str]) -> int:
+    from mam.control_plane import daemon, root
+    from mam.wrappers import git
+
+    def build(parser: Parser) -> None:
+        add_root(parser)
+        parser.add_argument("--no-git", action="store_true", help="allow a directory without git")
+        parser.add_argument("--moved", action="store_true", help="the directory was moved: keep all, correct the paths")
+        parser.add_argument("--copied", action="store_true", help="this is a copy: new fingerprint, no sessions")
+
+    args = verb(words, 1, "cd your-repository && mam init", "make this repository a control root", build)
+    settings = config.load()
+    wanted = args.root or settings.text("WORKSPACE_ROOT")
+    folder = config.absolute(wanted, settings.cwd) if wanted else settings.cwd
+    if not wanted and not args.no_git:
+        folder = git.main_checkout(folder)
+    mam = Mam(settings, config.layout(settings, str(folder)), by="init")
+    made = root.make(mam.layout, in_git=not args.no_git)
+    if args.moved or args.copied:
+        daemon.end(mam.layout)
+        (root.moved if args.moved else root.copied)(mam)
+    mam.check_place()
+    data = {"root": str(folder), "made": made, "fingerprint": mam.fingerprint}
+    emit(args, data, f"{'made' if made else 'found'} the control root {folder} (topics mam/{mam.fingerprint}/#)")
+    return 0
+
+
+def _up(words: list[str]) -> int:
+    from mam.control_plane import daemon
+
+    args = verb(words, 1, "mam up", "start broker and monitor, or find them running", add_root)
+    mam = Mam.open(root=args.root)
+    known = daemon.ensure(mam, say=say)
+    if known is None:
+        raise Usage(
+            what="MAM_NO_SUBSCRIBER_DAEMON forbids to start a monitor here", hint="unset it, or run `mam up` elsewhere"
+        )
+    data = {"monitor_pid": known.process.pid, "broker": known.broker, "problem": known.problem}
+    text = f"monitor: pid {known.process.pid}\nbroker: {known.broker or 'not connected'}"
+    emit(args, data, text + (f"\nproblem: {known.problem}" if known.problem else ""))
+    return 6 if known.problem else 0
+
+
+def _down(words: list[str]) -> int:
+    from mam.broker import server
+    from mam.control_plane import daemon
+
+    args = verb(words, 1, "mam down", "end monitor and broker; agents and their work stay", add_root)
+    mam = Mam.open(root=args.root)
+    mam.meta("fingerprint")  # raises where this is no control root
+    monitor = daemon.end(mam.layout)
+    broker = server.stop(mam.layout.broker)
+    ended = {"monitor": monitor, "broker": broker}
+    emit(args, ended, "\n".join(f"{name}: {'ended' if was else 'did not run'}" for name, was in ended.items()))
+    return 0

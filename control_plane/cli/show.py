@@ -1,0 +1,156 @@
+"""mam status · mam why · mam tail · mam verify"""
+
+import argparse
+import time
+
+from mam.broker.bodies import now_ms
+from mam.broker.errors import MamError
+from mam.control_plane import views
+from mam.control_plane.cli.base import Parser, add_root, emit, verb
+from mam.control_plane.registry import View
+from mam.control_plane.rows import OPEN
+from mam.control_plane.wiring import Mam
+
+
+class UnknownThing(MamError):
+    code = "unknown_thing"
+    exit_code = 2
+    message = "there is neither a job nor an agent called {name!r}"
+    remedy_text = "`mam status` shows what there is"
+
+
+def run(words: list[str]) -> int:
+    return {"status": _status, "why": _why, "tail": _tail, "verify": _verify}[words[0]](words)
+
+
+def _status(words: list[str]) -> int:
+    from mam.control_plane import daemon
+
+    args = verb(words, 1, "mam status", "agents, open jobs and findings at a glance", add_root)
+    mam = Mam.open(root=args.root)
+    monitor = daemon.look(mam.layout)
+    now = now_ms()
+    with mam.registry.view() as view:
+        sessions = view.sessions()
+        open_jobs = view.jobs(states=OPEN)
+        counts = view.count_jobs()
+        findings = view.findings()
+        rows = views.session_rows(view, now)
+    data = {
+        "root": str(mam.layout.root),
+        "fingerprint": mam.fingerprint,
+        "monitor": {"pid": monitor.process.pid, "broker": monitor.broker, "problem": monitor.problem}
+        if monitor
+        else None,
+        "sessions": [views.session_data(session) for session in sessions],
+        "open_jobs": [views.job_data(job) for job in open_jobs],
+        "jobs": counts,
+        "findings": [{"code": f.code, "subject": f.subject, "since": f.since, "text": f.text} for f in findings],
+    }
+    lines = [f"control root {mam.layout.root}"]
+    lines.append(
+        f"monitor pid {monitor.process.pid}, broker {monitor.broker}" if monitor else "monitor does not run (mam up)"
+    )
+    if monitor and monitor.problem:
+        lines.append(f"problem: {monitor.problem}")
+    lines += ["", views.table(views.SESSION_HEADER, rows)] if rows else ["", "no agents"]
+    if open_jobs:
+        lines += ["", views.table(views.JOB_HEADER, views.job_rows(open_jobs, now))]
+    lines += ["", "jobs: " + (", ".join(f"{n} {state}" for state, n in sorted(counts.items())) or "none")]
+    lines += [f"! {f.code} {f.subject}: {views.clean(f.text)} (since {views.ago(f.since, now)})" for f in findings]
+    emit(args, data, "\n".join(lines))
+    return 0
+
+
+def _thing(parser: Parser) -> None:
+    add_root(parser)
+    parser.add_argument("name", help="a job id or an agent's name")
+
+
+def _why(words: list[str]) -> int:
+    from mam.control_plane import daemon, why
+
+    args = verb(words, 1, "mam why writer", "what is going on, on what evidence, and what to do", _thing)
+    mam = Mam.open(root=args.root)
+    now = now_ms()
+    with mam.registry.view() as view:
+        job, session = view.job(args.name), view.session(args.name)
+        if job is not None:
+            said = why.job(view, job, now=now, monitor=daemon.look(mam.layout) is not None)
+        elif session is not None:
+            said = why.session(view, session, now=now)
+        else:
+            raise UnknownThing(name=args.name)
+    emit(args, said._asdict(), said.text())
+    return 0
+
+
+def _tail(words: list[str]) -> int:
+    def build(parser: Parser) -> None:
+        add_root(parser)
+        parser.add_argument("name", nargs="?", help="a job id or an agent's name; everything without")
+        parser.add_argument("--since", type=float, default=None, metavar="S", help="also the last S seconds")
+        parser.add_argument("--no-follow", action="store_true", help="print what there is and end")
+        parser.add_argument("--timeout", type=float, default=None, metavar="S", help="end after S seconds")
+
+    args = verb(words, 1, "mam tail job-0123456789ab", "events as they are recorded", build)
+    mam = Mam.open(root=args.root)
+    watch = mam.registry.watch()
+    deadline = time.monotonic() + args.timeout if args.timeout else None
+    try:
+        scope = _scope(watch, args.name)
+        after = _start(watch, args, scope)
+        version = -1
+        while True:
+            if (seen := watch.data_version()) != version:
+                version = seen
+                after = _print_events(args, watch, scope, after)
+            if args.no_follow or (deadline is not None and time.monotonic() > deadline):
+                return 0
+            time.sleep(0.05)
+    finally:
+        watch.connection.close()
+
+
+def _scope(view: View, name: str | None) -> str | None:
+    if name is None:
+        return None
+    if view.job(name) is not None:
+        return f"jobs/{name}"
+    if view.session(name) is not None:
+        return f"agents/{name}/events"
+    raise UnknownThing(name=name)
+
+
+def _start(view: View, args: argparse.Namespace, scope: str | None) -> int:
+    """The event to begin behind: all of one thing, or for everything only what is new."""
+    if args.since is None and (scope is not None or args.no_follow):
+        return 0
+    before = now_ms() - int((args.since or 0) * 1000)
+    row = view.connection.execute("SELECT coalesce(max(seq), 0) FROM events WHERE arrived_at < ?", (before,)).fetchone()
+    return int(row[0])
+
+
+def _print_events(args: argparse.Namespace, view: View, scope: str | None, after: int) -> int:
+    from mam.wrappers.relay import body_of
+
+    while batch := view.events(scope=scope, after=after):
+        for event in batch:
+            body = body_of(event["wire"])
+            shown = {**{k: v for k, v in event.items() if k != "wire"}, "data": body.get("data")}
+            emit(args, shown, views.event_line(event, body, now_ms()))
+        after = batch[-1]["seq"]
+    return after
+
+
+def _verify(words: list[str]) -> int:
+    from mam.control_plane import verify
+
+    args = verb(words, 1, "mam verify job-0123456789ab", "check every signature of a job again", _thing)
+    mam = Mam.open(root=args.root)
+    with mam.registry.view() as view:
+        result = verify.verify(mam.layout, view, args.name)
+    data = {"job": args.name, "ok": result.ok, "checks": [check._asdict() for check in result.checks]}
+    lines = [f"{'ok ' if check.ok else 'BAD'}  {check.what:<16} {views.clean(check.detail)}" for check in result.checks]
+    emit(args, data, "\n".join([*lines, f"{args.name}: {'all verified' if result.ok else 'NOT verified'}"]))
+    return 0 if result.ok else 1

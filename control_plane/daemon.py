@@ -1,0 +1,115 @@
+"""The monitor as seen from other processes: is it there, start it, end it."""
+
+import contextlib
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mam.broker import proof, spool
+from mam.broker.errors import MamError
+from mam.broker.proof import ProcessId
+from mam.control_plane.settings import Layout
+from mam.control_plane.wiring import Mam, read_json
+from mam.wrappers import process
+
+# What the monitor inherits: enough to find programs and files, nothing of the pane or agent that started it.
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ", "USER", "LOGNAME", "SSL_CERT_FILE")
+_OWN_TO_A_PANE = ("MAM_SESSION", "MAM_SESSION_KEY_FILE", "MAM_SPOOL", "MAM_PANE", "MAM_VERSION")
+
+
+class MonitorFailed(MamError):
+    code = "monitor_failed"
+    message = "the monitor did not start: {why}"
+    remedy_text = "its log is {log}"
+
+
+class Known(NamedTuple):
+    """What a running monitor says of itself."""
+
+    process: ProcessId
+    ready: bool
+    version: str
+    broker: str
+    problem: str
+
+
+def look(layout: Layout) -> Known | None:
+    """The monitor of this control root, proven alive by pid, start time and boot; None where there is none."""
+    state = read_json(layout.monitor_state)
+    pid = state.get("pid")
+    if not isinstance(pid, int):
+        return None
+    named = ProcessId(pid, str(state.get("start")), str(state.get("boot")))
+    if not proof.alive(named):
+        return None
+    words = (str(state.get(name, "")) for name in ("version", "broker", "problem"))
+    return Known(named, bool(state.get("ready")), *words)
+
+
+def clean_environment(mam: Mam) -> dict[str, str]:
+    """The environment of the monitor: the same from whichever pane, worktree or agent it is started."""
+    environ = mam.settings.environ
+    kept = {name: environ[name] for name in _PASSED_ON if name in environ}
+    kept |= {k: v for k, v in environ.items() if k.startswith("MAM_") and k not in _OWN_TO_A_PANE}
+    return {**kept, **mam.layout.binding()}
+
+
+def ensure(mam: Mam, *, wait_s: float = 15.0, say: Callable[[str], None] = lambda _: None) -> Known | None:
+    """
+    The running monitor, started where it is missing; None where MAM_NO_SUBSCRIBER_DAEMON forbids a start.
+
+    Raises MonitorFailed, and what Mam.check_place raises.
+    """
+    found = look(mam.layout)
+    if found is not None and found.ready:
+        return found
+    if found is None and mam.settings.no_daemon:
+        return None
+    mam.check_place()
+    log = mam.layout.logs / "monitor.log"
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    pid = None
+    if found is None:
+        say("starting the monitor")
+        argv = [mam.command, "monitor", "run", "--root", str(mam.layout.root)]
+        pid = process.spawn(argv, log, mam.layout.root, env=clean_environment(mam))
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        found = look(mam.layout)
+        if found is not None and found.ready:
+            return found
+        if found is None and pid is not None and proof.start_time(pid) is None:
+            raise MonitorFailed(why=last_line(log), log=str(log))
+        time.sleep(0.02)
+    raise MonitorFailed(why=f"it is not ready after {wait_s:g} s", log=str(log))
+
+
+def last_line(path: os.PathLike[str]) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123: a PathLike, and its tail only
+            lines = file.read()[-4000:].strip().splitlines()
+    except OSError:
+        return "it left no log"
+    return lines[-1] if lines else "it ended without a word"
+
+
+def end(layout: Layout, *, wait_s: float = 10.0) -> bool:
+    """Ask the monitor to end and wait for it; True where one ran. KILL after *wait_s*: its work survives that."""
+    found = look(layout)
+    if found is None:
+        return False
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(found.process.pid, sign)
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            if not proof.alive(found.process):
+                return True
+            time.sleep(0.02)
+    raise MonitorFailed(why=f"pid {found.process.pid} does not end", log=str(layout.logs / "monitor.log"))
+
+
+def nudge(layout: Layout) -> None:
+    spool.wake(layout.monitor_wake)

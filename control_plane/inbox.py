@@ -1,0 +1,260 @@
+"""
+The one entrance of truth: unseal, check, record and step in one commit, then settle.
+
+Each message gets a savepoint of its own in a transaction for the whole batch,
+so a message that fails takes nothing with it, and nothing is settled that is
+not on disk.
+"""
+
+import hashlib
+import logging
+import sqlite3
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mam.broker import events as ev
+from mam.broker import topics
+from mam.broker.bodies import now_ms
+from mam.broker.signing import UNAUTHENTICATED, EventRefused, refuse, unseal
+from mam.control_plane import job_machine, session_machine
+from mam.control_plane.keyring import Keyring
+from mam.control_plane.registry import Registry, Transaction
+from mam.control_plane.rows import Job, Session
+
+_log = logging.getLogger("mam.inbox")
+
+FUTURE_MS = 120_000
+PAST_MS = 7 * 24 * 3600 * 1000
+BEAT_WRITTEN_EVERY_MS = 60_000
+REPORT_LIMIT_BYTES = 5 * 1024 * 1024
+
+
+class Settling(NamedTuple):
+    """What became of one message. *session* is who keeps it in a spool; empty where nobody does."""
+
+    session: str
+    event_id: str
+    outcome: str
+    topic: str
+
+
+class Inbox:
+    def __init__(self, registry: Registry, keyring: Keyring, *, clock: Callable[[], int] = now_ms) -> None:
+        self._registry = registry
+        self._keyring = keyring
+        self._clock = clock
+        self._beats: dict[tuple[str, int], int] = {}  # when each attempt's last heartbeat was written
+        self.changed_jobs: set[str] = set()
+        self.changed_sessions: set[str] = set()
+        self.refused: dict[str, int] = {}
+
+    def take(self, batch: Sequence[tuple[str, bytes]]) -> list[Settling]:
+        """
+        Record a batch of (logical topic, wire bytes) and return what to settle, in the same order.
+
+        Never raises for what a message holds. Raises what Registry.transaction
+        raises, and then nothing of the batch is recorded.
+        """
+        settled = []
+        with self._registry.transaction() as tx:
+            for topic, wire in batch:
+                try:
+                    with tx.savepoint():
+                        settling = self._one(tx, topic, wire)
+                except EventRefused as error:
+                    settling = self._refused(topic, wire, error)
+                except sqlite3.IntegrityError:
+                    # Two copies in one instant: the second insert lost the slot.
+                    settling = Settling("", "", "duplicate", topic)
+                settled.append(settling)
+        return settled
+
+    def _refused(self, topic: str, wire: bytes, error: EventRefused) -> Settling:
+        self.refused[error.outcome] = self.refused.get(error.outcome, 0) + 1
+        if error.outcome in UNAUTHENTICATED:
+            digest = hashlib.sha256(wire).hexdigest()[:16]  # never the payload itself: nobody vouches for it
+            _log.warning("refused %s on a topic of %d characters, sha256 %s", error.outcome, len(topic), digest)
+            return Settling("", "", error.outcome, topic)
+        _log.warning("refused on %s: %s", topic, error)
+        return Settling(str(error.data.get("session", "")), str(error.data.get("id", "")), error.outcome, topic)
+
+    def _one(self, tx: Transaction, topic: str, wire: bytes) -> Settling:
+        place = topics.parse(topic)
+        if place is None:
+            refuse("bad_topic", "")
+        if place.place == "job":
+            return self._job_event(tx, place.owner, topic, wire)
+        if place.place not in ("events", "presence"):
+            refuse("bad_topic", place.place)
+        return self._runtime(tx, place.owner, topic, wire)
+
+    # -- what is said about a job -------------------------------------------------
+
+    def _job_event(self, tx: Transaction, job_id: str, topic: str, wire: bytes) -> Settling:
+        keyring = self._keyring.job(job_id)
+        job = tx.job(job_id)
+        if job is None or not keyring:
+            refuse("unknown_job", job_id)
+        body = unseal(wire, keyring=keyring, use=ev.USE_JOB, scope=job_id, topic=topic)
+        settling = Settling(job.session, str(body.get("id", "")), "accepted", topic)
+        try:
+            outcome = self._authentic(tx, job, topic, wire, body)
+        except EventRefused as error:
+            error.data |= {"session": job.session, "id": settling.event_id}
+            raise
+        return settling._replace(outcome=outcome)
+
+    def _authentic(self, tx: Transaction, job: Job, topic: str, wire: bytes, body: dict[str, object]) -> str:
+        frame, data = ev.check(ev.JobEvent, ev.JOB_DATA, body)
+        if frame.job != job.id:
+            refuse("binding_mismatch", frame.job)
+        now = self._clock()
+        if frame.ts > now + FUTURE_MS:
+            refuse("from_future", f"{frame.ts - now} ms")
+        if job.archived_at is not None and frame.ts < now - PAST_MS:
+            refuse("expired", "")
+        if frame.attempt > job.attempt:
+            refuse("unknown_attempt", str(frame.attempt))
+        attempt = tx.attempt(job.id, frame.attempt)
+        if frame.attempt < job.attempt or attempt is None:
+            refuse("stale_attempt", f"{frame.attempt} of {job.attempt}")
+        if isinstance(data, ev.Heartbeat):
+            self._beat(tx, job, frame.attempt, now)
+            return "accepted"
+        scope = topics.job(job.id)
+        digest = hashlib.sha256(wire).hexdigest()
+        known = tx.slot(scope, frame.attempt, frame.producer, frame.seq)
+        if known is not None:
+            if known == digest:
+                return "duplicate"
+            refuse("equivocation", f"{frame.producer} {frame.seq}")
+        intact = not isinstance(data, ev.Report) or _report_intact(job, data)
+        step = job_machine.step(job, attempt, data, now=now, report_intact=intact)
+        _store(tx, scope, topic, wire, frame, frame.attempt, digest, step.outcome, now)
+        if step.job != job:
+            tx.put(step.job)
+            self.changed_jobs.add(job.id)
+        if step.attempt != attempt:
+            tx.put(step.attempt)
+        return step.outcome
+
+    def _beat(self, tx: Transaction, job: Job, attempt: int, now: int) -> None:
+        key = (job.id, attempt)
+        if now - self._beats.get(key, 0) < BEAT_WRITTEN_EVERY_MS and job.state == "running":
+            return
+        row = tx.attempt(job.id, attempt)
+        if row is not None:
+            tx.observe(row, last_heartbeat_at=now)
+            self._beats[key] = now
+
+    # -- what a runner says about its session ---------------------------------------
+
+    def _runtime(self, tx: Transaction, name: str, topic: str, wire: bytes) -> Settling:
+        keyring = self._keyring.session(name)
+        session = tx.session(name)
+        if session is None or not keyring:
+            refuse("unknown_key", name)
+        body = unseal(wire, keyring=keyring, use=ev.USE_RUNTIME, scope=name, topic=topic)
+        settling = Settling(name, str(body.get("id", "")), "accepted", topic)
+        try:
+            frame, data = ev.check(ev.SessionMessage, ev.RUNTIME_DATA, body)
+            if frame.session != name:
+                refuse("binding_mismatch", frame.session)
+            now = self._clock()
+            if isinstance(data, ev.Presence):
+                self._seen(tx, session_machine.presence(session, data, now=now), session)
+                return settling
+            if isinstance(data, ev.Signal) and data.name == "screen":
+                text = {"screen": data.state, "screen_text": data.evidence, "screen_at": now}
+                tx.observe(session, **text)
+                self.changed_sessions.add(name)
+                return settling
+            return settling._replace(outcome=self._kept(tx, topic, wire, frame, data, now))
+        except EventRefused as error:
+            error.data |= {"session": name, "id": settling.event_id}
+            raise
+
+    def _kept(
+        self, tx: Transaction, topic: str, wire: bytes, frame: ev.SessionMessage, data: ev.Data | None, now: int
+    ) -> str:
+        scope = topics.events(frame.session)
+        digest = hashlib.sha256(wire).hexdigest()
+        known = tx.slot(scope, frame.attempt, frame.producer, frame.seq)
+        if known is not None:
+            if known == digest:
+                return "duplicate"
+            refuse("equivocation", f"{frame.producer} {frame.seq}")
+        outcome = "accepted"
+        if isinstance(data, ev.Delivery) and frame.job is not None:
+            outcome = self._delivery(tx, frame.job, frame.attempt, data, now)
+        elif isinstance(data, ev.Signal):
+            session = tx.session(frame.session)
+            assert session is not None
+            self._seen(tx, session_machine.signal(session, data, now=now), session)
+        _store(tx, scope, topic, wire, frame, frame.attempt, digest, outcome, now)
+        return outcome
+
+    def _seen(self, tx: Transaction, after: Session, before: Session) -> None:
+        if after != before:
+            tx.put(after)
+            self.changed_sessions.add(after.name)
+
+    def _delivery(self, tx: Transaction, job_id: str, number: int, data: ev.Delivery, now: int) -> str:
+        if data.state != "received":
+            for order in tx.orders():
+                if (order.job, order.attempt) == (job_id, number):
+                    tx.drop(order)
+        job, attempt = tx.job(job_id), tx.attempt(job_id, number)
+        if job is None:
+            return "accepted"  # free text: nothing but its order depends on it
+        if attempt is None or number != job.attempt:
+            return "stale_attempt"
+        after_job, after = session_machine.delivery(job, attempt, data, now=now)
+        if after != attempt:
+            tx.put(after)
+        if after_job != job:
+            tx.put(after_job)
+            self.changed_jobs.add(job.id)
+        return "accepted"
+
+
+def _store(
+    tx: Transaction,
+    scope: str,
+    topic: str,
+    wire: bytes,
+    frame: ev.JobEvent | ev.SessionMessage,
+    attempt: int,
+    digest: str,
+    outcome: str,
+    now: int,
+) -> None:
+    tx.add_event(
+        arrived_at=now,
+        id=frame.id,
+        topic=topic,
+        scope=scope,
+        kind=frame.kind,
+        attempt=attempt,
+        producer=frame.producer,
+        slot=frame.seq,
+        wire_sha256=digest,
+        outcome=outcome,
+        wire=wire,
+    )
+
+
+def _report_intact(job: Job, report: ev.Report) -> bool:
+    """Whether the report file still is what the event signed."""
+    return file_sha256(Path(job.report_path)) == report.report_sha256
+
+
+def file_sha256(path: Path) -> str | None:
+    """The hash of a file of at most 5 MiB; None where it is missing, larger or unreadable."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(REPORT_LIMIT_BYTES + 1)
+    except OSError:
+        return None
+    return None if len(content) > REPORT_LIMIT_BYTES else hashlib.sha256(content).hexdigest()

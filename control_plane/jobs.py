@@ -1,0 +1,351 @@
+"""Jobs: made, cancelled, tried again, archived. Files first, then one transaction."""
+
+import base64
+import hashlib
+import json
+import secrets
+import shutil
+import sqlite3
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from mam.broker import keys, spool, topics
+from mam.broker.bodies import now_ms
+from mam.broker.errors import MamError
+from mam.control_plane import job_machine, prompts
+from mam.control_plane.registry import Transaction, View, pages
+from mam.control_plane.rows import FINAL, LIVE, OPEN, PRESUMED, Attempt, Job, Order, Session
+from mam.control_plane.settings import Layout
+from mam.control_plane.wiring import Mam, write_json
+
+BRIEF_LIMIT_BYTES = 1024 * 1024
+
+
+class UnknownJob(MamError):
+    code = "unknown_job"
+    exit_code = 2
+    message = "there is no job {job!r}"
+    remedy_text = "`mam job list` shows them"
+
+
+class UnknownSession(MamError):
+    code = "unknown_session"
+    exit_code = 2
+    message = "there is no agent session {session!r}"
+    remedy_text = "`mam agent list` shows them"
+
+
+class SessionBusy(MamError):
+    code = "session_busy"
+    exit_code = 5
+    message = "{session} has a job already: {job}"
+    remedy_text = "wait with `mam job wait {job}`, or give the work to another agent"
+
+
+class SessionNotRunning(MamError):
+    code = "session_not_running"
+    message = "{session} is {status}"
+    remedy_text = "`mam agent resume {session}`"
+
+
+class BriefRefused(MamError):
+    code = "brief_refused"
+    exit_code = 2
+    message = "the brief from {source} was refused: {why}"
+    remedy_text = "write what is to be done as UTF-8 text of at most 1 MiB; put more into files and name them"
+
+
+class JobExists(MamError):
+    code = "job_exists"
+    message = "there is a job {job} already"
+    remedy_text = "leave --id out, or choose another one"
+
+
+class JobStillOpen(MamError):
+    code = "job_open"
+    message = "{job} is {state}"
+    remedy_text = "`mam job cancel {job}` first, or wait for its end"
+
+
+class JobEnded(MamError):
+    code = "job_ended"
+    message = "{job} is {state} already"
+    remedy_text = "`mam job retry {job}` makes a new attempt"
+
+
+class Limits(NamedTuple):
+    started_within_s: float
+    deliver_within_s: float
+    limit_s: float
+    heartbeat_misses: int
+
+
+def default_limits(mam: Mam) -> Limits:
+    settings = mam.settings
+    return Limits(
+        settings.started_within_s, settings.deliver_within_s, settings.attempt_limit_s, settings.heartbeat_misses
+    )
+
+
+def check_brief(content: bytes, source: str) -> str:
+    """The text of a brief. Raises BriefRefused for empty, oversized and binary ones."""
+    if len(content) > BRIEF_LIMIT_BYTES:
+        raise BriefRefused(source=source, why=f"it has {len(content)} bytes")
+    try:
+        text = content.decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise BriefRefused(source=source, why=f"it is not UTF-8 (byte {error.start})") from error
+    if not text.strip():
+        raise BriefRefused(source=source, why="it is empty")
+    if "\0" in text:
+        raise BriefRefused(source=source, why="it holds NUL bytes")
+    return text
+
+
+def need(view: View, job_id: str) -> Job:
+    """The job called *job_id*. Raises UnknownJob."""
+    job = view.job(job_id)
+    if job is None:
+        raise UnknownJob(job=job_id)
+    return job
+
+
+def need_session(view: View, name: str) -> Session:
+    session = view.session(name)
+    if session is None:
+        raise UnknownSession(session=name)
+    return session
+
+
+def delegate(
+    mam: Mam, session: str, task: str, *, title: str = "", job_id: str | None = None, limits: Limits | None = None
+) -> Job:
+    """
+    Hand *task* to the agent session *session*.
+
+    When this returns the job is in the registry and will be sent, whatever
+    ends now. When it raises, nothing of it is left.
+
+    Raises: UnknownSession, SessionNotRunning, SessionBusy, JobExists, BadName.
+    """
+    job_id = topics.check_job_id(job_id) if job_id else f"job-{secrets.token_hex(6)}"
+    with mam.registry.view() as view:
+        _ready(view, session)
+        if view.job(job_id) is not None:
+            raise JobExists(job=job_id)
+    folder = mam.layout.jobs / job_id
+    try:
+        folder.mkdir(mode=0o700, parents=True)
+    except FileExistsError as error:
+        raise JobExists(job=job_id) from error
+    try:
+        job = _write_files(mam, folder, job_id, session, task, title, limits or default_limits(mam))
+        with mam.registry.transaction() as tx:
+            _ready(tx, session)
+            _enter(tx, job, mam.layout, mam.command)
+    except (sqlite3.IntegrityError, MamError, OSError) as error:
+        shutil.rmtree(folder, ignore_errors=True)
+        mam.layout.job_key(job_id).unlink(missing_ok=True)
+        if isinstance(error, sqlite3.IntegrityError):
+            raise SessionBusy(session=session, job="one that came first") from error
+        raise
+    spool.wake(mam.layout.monitor_wake)
+    return job
+
+
+def _ready(view: View, session: str) -> Session:
+    found = need_session(view, session)
+    busy = view.open_job(session)
+    if busy is not None:
+        raise SessionBusy(session=session, job=busy.id)
+    if found.status not in LIVE:
+        raise SessionNotRunning(session=session, status=found.status)
+    return found
+
+
+def _write_files(mam: Mam, folder: Path, job_id: str, session: str, task: str, title: str, limits: Limits) -> Job:
+    keys.create(mam.layout.job_key(job_id))
+    title = " ".join((title or task.strip().splitlines()[0]).split())[:120]
+    now = now_ms()
+    job = Job(
+        id=job_id,
+        topic_prefix=f"{topics.root(mam.fingerprint)}/jobs",
+        title=title,
+        session=session,
+        state="queued",
+        attempt=1,
+        folder=str(folder),
+        brief_sha256="",
+        **limits._asdict(),
+        created_at=now,
+        updated_at=now,
+    )
+    brief_path, report = Path(job.brief_path), Path(job.report_path)
+    text = prompts.brief(mam.command, mam.layout.jobs, job_id, title, session, brief_path, report, task)
+    content = text.encode("utf-8", "surrogateescape")
+    keys.write_private(brief_path, content)
+    report.parent.mkdir(mode=0o700)
+    write_record(mam.layout, job)
+    return replace(job, brief_sha256=hashlib.sha256(content).hexdigest())
+
+
+def write_record(layout: Layout, job: Job) -> None:
+    """job.json: what an agent's verbs need to know, so that they never open the database."""
+    record: dict[str, object] = {
+        "job": job.id,
+        "session": job.session,
+        "topic_prefix": job.topic_prefix,
+        "key_file": str(layout.job_key(job.id)),
+        "spool": str(layout.run_dir(job.session) / "outbox"),
+        "wake": str(layout.run_dir(job.session) / "wake"),
+        "monitor_wake": str(layout.monitor_wake),
+        "report": job.report_path,
+    }
+    write_json(Path(job.folder) / "job.json", record)
+
+
+def _enter(tx: Transaction, job: Job, layout: Layout, mam_command: str) -> None:
+    """Put a job's new attempt and the order to dispatch it."""
+    now = now_ms()
+    tx.put(job)
+    tx.put(Attempt(job.id, job.attempt, job.session, now))
+    text = prompts.prompt(
+        mam_command, Path(job.folder).parent, job.id, job.attempt, Path(job.brief_path), Path(job.report_path)
+    )
+    data = {
+        "brief_path": job.brief_path,
+        "brief_sha256": job.brief_sha256,
+        "key_file": str(layout.job_key(job.id)),
+        "prompt": text,
+        "deliver_within_s": max(1, round(job.deliver_within_s)),
+    }
+    order_id = f"{job.id}/{job.attempt}"
+    tx.put(Order(order_id, job.session, "dispatch", job.id, job.attempt, None, json.dumps(data), now))
+
+
+def cancel(mam: Mam, job_id: str, reason: str = "") -> Job:
+    """End a job; cancelling a cancelled one changes nothing. Raises UnknownJob, JobEnded for a reported one."""
+    with mam.registry.transaction() as tx:
+        job = need(tx, job_id)
+        if job.state == "reported":
+            raise JobEnded(job=job_id, state=job.state)
+        attempt = tx.attempt(job_id, job.attempt)
+        assert attempt is not None
+        after, ended = job_machine.cancel(job, attempt, reason, now=now_ms())
+        if after != job:
+            tx.put(after)
+            tx.put(ended)
+            _withdraw(tx, job)
+            session = tx.session(job.session)
+            if session is not None and session.status in LIVE:
+                data = json.dumps({"reason": reason})
+                order = Order(
+                    f"{job.id}/{job.attempt}/cancel",
+                    *(job.session, "cancel", job.id, job.attempt, session.incarnation, data, now_ms()),
+                )
+                tx.put(order)
+    spool.wake(mam.layout.monitor_wake)
+    return after
+
+
+def _withdraw(tx: Transaction, job: Job) -> None:
+    for order in tx.orders():
+        if order.job == job.id:
+            tx.drop(order)
+
+
+def retry(mam: Mam, job_id: str, session: str | None = None) -> Job:
+    """
+    Make a new attempt of an ended job, on its own session or on another one.
+
+    What the old attempt still says is recorded and has no effect.
+    Raises UnknownJob, JobStillOpen, SessionBusy, SessionNotRunning.
+    """
+    try:
+        with mam.registry.transaction() as tx:
+            job = need(tx, job_id)
+            if job.state in OPEN:
+                raise JobStillOpen(job=job_id, state=job.state)
+            target = _ready(tx, session or job.session)
+            again = replace(
+                job,
+                session=target.name,
+                state="queued",
+                attempt=job.attempt + 1,
+                updated_at=now_ms(),
+                ended_at=None,
+                result=None,
+                verdict=None,
+                detail=None,
+                summary=None,
+                report_sha256=None,
+                report_bytes=None,
+                late=0,
+            )
+            _withdraw(tx, job)
+            set_aside_report(job)
+            write_record(mam.layout, again)
+            _enter(tx, again, mam.layout, mam.command)
+    except sqlite3.IntegrityError as error:
+        raise SessionBusy(session=session or job.session, job="one that came first") from error
+    spool.wake(mam.layout.monitor_wake)
+    return again
+
+
+def set_aside_report(job: Job) -> None:
+    """Move the report of *job*'s attempt out of the way, so that it can never count as the next one's."""
+    report = Path(job.report_path)
+    if report.exists():
+        report.replace(report.with_name(f"report-final.attempt-{job.attempt}.md"))
+    Path(job.report_path).parent.mkdir(mode=0o700, exist_ok=True)
+
+
+def find_report(job: Job) -> Path | None:
+    """Where the report of a job lies, whoever wrote it from whichever directory; None before there is one."""
+    path = Path(job.report_path)
+    return path if path.is_file() else None
+
+
+def archive(mam: Mam, job_id: str) -> Path:
+    """
+    Put an ended job away: its events go into its folder, its key is destroyed, its topic is dead for ever.
+
+    Raises UnknownJob, JobStillOpen. Archiving twice is harmless.
+    """
+    with mam.registry.view() as view:
+        job = need(view, job_id)
+        if job.state in OPEN:
+            raise JobStillOpen(job=job_id, state=job.state)
+        target = Path(job.folder) / "events.jsonl"
+        if job.archived_at is None:
+            _export(view, job, target)
+    with mam.registry.transaction() as tx:
+        job = need(tx, job_id)
+        if job.state in OPEN:
+            raise JobStillOpen(job=job_id, state=job.state)
+        if job.archived_at is None:
+            tx.put(replace(job, archived_at=now_ms()))
+            tx.connection.execute("DELETE FROM events WHERE scope = ?", (topics.job(job_id),))
+    mam.layout.job_key(job_id).unlink(missing_ok=True)
+    spool.wake(mam.layout.monitor_wake)
+    return target
+
+
+def _export(view: View, job: Job, target: Path) -> None:
+    lines = []
+    for event in pages(view, topics.job(job.id)):
+        event["wire"] = base64.b64encode(event["wire"]).decode()
+        lines.append(json.dumps(event, ensure_ascii=False))
+    partial = target.with_name(".events.jsonl")
+    partial.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    partial.replace(target)
+
+
+def exit_code(job: Job) -> int | None:
+    """What `job wait` ends with for a job in this state, or None while it is open."""
+    if job.state == "reported":
+        return 3 if job.result == "failed" or job.verdict == "not_pass" else 0
+    if job.state in FINAL or job.state in PRESUMED:
+        return 1
+    return None

@@ -1,0 +1,363 @@
+"""
+The monitor: exactly one a control root. Turns bus messages into state, sends what is to be sent, looks for trouble.
+
+One thread decides. The bus thread only enqueues. Whatever the monitor holds in
+memory can be lost at any moment: rows, spools and processes are looked at anew
+at every start.
+"""
+
+import logging
+import os
+import select
+import signal
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from mam.broker import keys, proof, server, topics
+from mam.broker.bodies import now_ms
+from mam.broker.bus import Bus, Endpoint, Message, Will
+from mam.broker.errors import MamError
+from mam.broker.mqtt import MqttBus
+from mam.broker.version import VERSION
+from mam.control_plane import projection, registry, sessions, watch
+from mam.control_plane.audit import AuditLog
+from mam.control_plane.cards import Cards
+from mam.control_plane.inbox import Inbox, Settling
+from mam.control_plane.keyring import Keyring
+from mam.control_plane.outbox import Outbox
+from mam.control_plane.registry import View
+from mam.control_plane.rows import Finding
+from mam.control_plane.sweep import Sweep
+from mam.control_plane.wiring import Mam, write_json
+from mam.wrappers import process
+from mam.wrappers.relay import Relay
+
+_log = logging.getLogger("mam.monitor")
+
+BATCH = 64
+QUEUE = 20_000
+BEATS_UNTIL = QUEUE * 8 // 10
+TICK_S = 1.0
+SWEEP_S = 2.0
+BROKER_S = 1.0
+SLOW_S = 30.0
+STARTS_A_MINUTE = 5
+
+Connect = Callable[[Endpoint, str, Will, Callable[[], None]], Bus]
+
+
+class MonitorRuns(MamError):
+    code = "monitor_runs"
+    message = "a monitor of {root} runs already"
+    remedy_text = "`mam status` shows it"
+
+
+def connect_mqtt(endpoint: Endpoint, root: str, will: Will, on_connect: Callable[[], None]) -> Bus:
+    return MqttBus(endpoint, root, will=will, on_connect=on_connect)
+
+
+class Monitor:
+    def __init__(self, mam: Mam, *, connect: Connect = connect_mqtt, clock: Callable[[], int] = now_ms) -> None:
+        self._mam = mam
+        self._layout = mam.layout
+        self._connect = connect
+        self._clock = clock
+        self._keyring = Keyring(mam.layout)
+        self._registry = registry.Registry(mam.layout.database, mam.layout.registry_lock, by="monitor", keep_open=True)
+        self._inbox = Inbox(self._registry, self._keyring, clock=clock)
+        self._outbox = Outbox(self._keyring)
+        self._sweep = Sweep(mam.layout.run, self._inbox)
+        self._audit = AuditLog(mam.layout.mam / "audit.jsonl")
+        self._cards = Cards(self._keyring.control(), self._keyring, mam.fingerprint)
+        self._queue: deque[Message] = deque()
+        self._dropped = 0
+        self._bus: Bus | None = None
+        self._endpoint: Endpoint | None = None
+        self._connected_anew = False
+        self._stopping = False
+        self._problem = ""
+        self._starts: deque[float] = deque()
+        self._due = {"tick": 0.0, "sweep": 0.0, "broker": 0.0, "slow": 0.0}
+        self._seen_version = -1
+        self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._fifo = os.open(mam.layout.monitor_wake, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+
+    def run(self) -> int:
+        """
+        Serve until asked to end (TERM). Raises MonitorRuns where another one holds the lock.
+
+        Order at the start: look at everything once, then listen, then look
+        again: what changed in between is in one of the two looks.
+        """
+        lock = FileLock(self._layout.monitor_lock, timeout=0, mode=0o600, fallback_to_soft=False)
+        try:
+            lock.acquire()
+        except Timeout as error:
+            raise MonitorRuns(root=str(self._layout.root)) from error
+        try:
+            registry.migrate(self._layout.database, self._layout.registry_lock, self._layout.mam / "backups")
+            self._hold_signals()
+            view = self._registry.watch()
+            self._pass(view)
+            self._tend_broker(view)
+            self._pass(view)
+            self._announce(ready=True)
+            while not self._stopping:
+                self._sleep()
+                self._once(view)
+            self._leave(view)
+        finally:
+            lock.release()
+        return 0
+
+    def _hold_signals(self) -> None:
+        signal.set_wakeup_fd(self._wake_write, warn_on_full_buffer=False)
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, self._stop)
+        signal.signal(signal.SIGHUP, signal.SIG_IGN)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+
+    def _stop(self, *_: object) -> None:
+        self._stopping = True
+
+    def _sleep(self) -> None:
+        wait_s = 0.0 if self._queue else max(0.0, min(self._due.values()) - time.monotonic())
+        ready, _, _ = select.select([self._wake_read, self._fifo], [], [], wait_s)
+        for descriptor in ready:
+            try:
+                os.read(descriptor, 65536)
+            except BlockingIOError:
+                pass
+
+    def _once(self, view: View) -> None:
+        self._guarded(self._take_batch)
+        self._guarded(self._look_for_changes, view)
+        for name, every_s, work in (
+            ("broker", BROKER_S, self._tend_broker),
+            ("sweep", SWEEP_S, self._sweep_spools),
+            ("tick", TICK_S, self._tick),
+            ("slow", SLOW_S, self._slow),
+        ):
+            if time.monotonic() >= self._due[name]:
+                self._due[name] = time.monotonic() + every_s
+                self._guarded(work, view)
+
+    def _guarded(self, step: Callable[..., None], *args: Any) -> None:
+        """A full disk or a broker that is away must not end the monitor; a control root that is gone must."""
+        try:
+            step(*args)
+        except registry.NoRegistry:
+            _log.error("the registry is gone: ending")
+            self._stopping = True
+        except (MamError, OSError) as error:
+            _log.warning("%s: %s", step.__name__, error)
+
+    def _pass(self, view: View) -> None:
+        """One full look, as at every start."""
+        self._guarded(self._sweep_spools, view)
+        self._guarded(self._tick, view)
+        self._guarded(self._look_for_changes, view)
+
+    # -- in ---------------------------------------------------------------------------
+
+    def _enqueue(self, message: Message) -> None:
+        """On the bus's thread. What is dropped here is still in a spool; a heartbeat is not, and goes first."""
+        waiting = len(self._queue)
+        if waiting >= QUEUE or (waiting >= BEATS_UNTIL and Relay.kind_of(message.payload) == "heartbeat"):
+            self._dropped += 1
+            return
+        self._queue.append(message)
+        if waiting == 0:
+            self._wake()
+
+    def _wake(self) -> None:
+        try:
+            os.write(self._wake_write, b"!")
+        except BlockingIOError:
+            pass
+
+    def _take_batch(self) -> None:
+        batch: list[tuple[str, bytes]] = []
+        while self._queue and len(batch) < BATCH:
+            message = self._queue.popleft()
+            if message.payload:  # an empty one clears a retained card
+                batch.append((message.topic, message.payload))
+        if batch:
+            self._settle(self._inbox.take(batch))
+
+    def _settle(self, settlings: list[Settling]) -> None:
+        self._outbox.settle(self._bus, settlings)
+
+    def _sweep_spools(self, view: View) -> None:
+        connected = self._bus is not None and self._bus.connected
+        live = {s.name for s in view.sessions() if s.presence == "online"} if connected else set()
+        for path in self._sweep.once(live=live).buried:
+            _log.error("nobody could authenticate %s: set aside", path)
+
+    # -- out --------------------------------------------------------------------------
+
+    def _look_for_changes(self, view: View) -> None:
+        version = view.data_version()
+        if version != self._seen_version:
+            self._seen_version = version
+            for name in self._inbox.changed_sessions:
+                self._outbox.hurry()
+                _log.info("session %s changed", name)
+            if self._inbox.changed_sessions:
+                self._inbox.changed_sessions.clear()
+                projection.write(self._mam)
+            if self._bus is not None and self._bus.connected:
+                self._cards.refresh(self._bus, view)
+            self._audit.export(view)
+        self._relay(view)
+
+    def _relay(self, view: View) -> None:
+        bus = self._bus if self._bus is not None and self._bus.connected else None
+        pointless = self._outbox.relay(bus, view, time.monotonic())
+        if pointless:
+            with self._registry.transaction() as tx:
+                for order in pointless:
+                    tx.drop(order)
+                    self._outbox.forget(order)
+
+    # -- looking ----------------------------------------------------------------------
+
+    def _tick(self, view: View) -> None:
+        ended = watch.ended_sessions(self._mam, view)
+        if ended:
+            watch.act(self._registry, ended, [])
+            for item in ended:
+                _log.warning("session %s: %s", item.session, item.reason)
+            projection.write(self._mam)
+        heartbeat_s = self._mam.settings.heartbeat_s
+        verdicts, findings = watch.overdue_jobs(view, self._sweep, heartbeat_s=heartbeat_s, now=self._clock())
+        watch.act(self._registry, [], verdicts)
+        for verdict in verdicts:
+            _log.warning("job %s is presumed %s: %s", verdict.job, verdict.state, verdict.detail)
+        findings += self._own_findings()
+        for fresh in watch.note_findings(self._registry, view, findings):
+            if self._bus is not None and self._bus.connected:
+                self._cards.finding(self._bus, fresh)
+
+    def _own_findings(self) -> list[Finding]:
+        now = self._clock()
+        found = [
+            Finding("dead_letter", path.parent.parent.name, now, f"an event that nobody could authenticate: {path}")
+            for path in self._sweep.dead()
+        ]
+        if self._problem:
+            found.append(Finding("broker", "broker", now, self._problem))
+        return found
+
+    def _slow(self, view: View) -> None:
+        if self._bus is not None and self._bus.connected:
+            self._cards.expire(self._bus, view, self._clock())
+
+    # -- the broker -------------------------------------------------------------------
+
+    def _tend_broker(self, view: View) -> None:
+        before = self._problem
+        try:
+            self._connect_bus(self._endpoint_now())
+            self._problem = "" if self._bus is not None and self._bus.connected else self._problem
+        except MamError as error:
+            self._problem = str(error)
+        if self._connected_anew:
+            self._connected_anew = False
+            self._problem = ""
+            assert self._bus is not None
+            self._cards.monitor(self._bus, online=True)
+            self._cards.start(self._bus, view)
+            self._outbox.hurry()
+        if self._problem != before:
+            _log.warning("broker: %s", self._problem or "fine again")
+            self._announce(ready=True)
+
+    def _endpoint_now(self) -> Endpoint:
+        """Where the broker is; the embedded one is started again where it ended, five times a minute at most."""
+        ref = sessions.broker_ref(self._mam)
+        if ref.url:
+            _keep_password(self._mam)
+            own = ref.endpoint("control")
+            assert own is not None
+            return own
+        running = server.running(self._layout.broker)
+        if running is None:
+            now = time.monotonic()
+            while self._starts and now - self._starts[0] > 60:
+                self._starts.popleft()
+            if len(self._starts) >= STARTS_A_MINUTE:
+                raise server.ServerFailed(
+                    why="it ended five times within a minute", log=str(self._layout.broker / "nats.log")
+                )
+            self._starts.append(now)
+            running = start_server(self._mam)
+        return server.endpoint(self._layout.secrets, running.port, "control")
+
+    def _connect_bus(self, endpoint: Endpoint) -> None:
+        if endpoint == self._endpoint and self._bus is not None:
+            return
+        if self._bus is not None:
+            self._bus.close(flush_s=0)
+        self._endpoint = endpoint
+        self._bus = self._connect(endpoint, topics.root(self._mam.fingerprint), self._cards.will(), self._on_connect)
+        for pattern in ("jobs/+", "agents/+/events", "agents/+/presence"):
+            self._bus.subscribe(pattern, self._enqueue)
+        self._bus.wait_ready(5)
+
+    def _on_connect(self) -> None:
+        self._connected_anew = True
+        self._due["broker"] = 0.0
+        self._wake()
+
+    # -- coming and going ---------------------------------------------------------------
+
+    def _announce(self, *, ready: bool) -> None:
+        own = proof.me()
+        state: dict[str, object] = {"pid": own.pid, "start": own.start, "boot": own.boot, "ready": ready}
+        broker = self._endpoint.url if self._endpoint is not None else ""
+        write_json(
+            self._layout.monitor_state, {**state, "version": VERSION, "broker": broker, "problem": self._problem}
+        )
+
+    def _leave(self, view: View) -> None:
+        _log.info("ending")
+        if self._bus is not None:
+            self._cards.monitor(self._bus, online=False)
+            self._bus.close()
+        view.connection.close()
+        self._registry.close()
+
+
+def start_server(mam: Mam) -> server.Running:
+    """Start the embedded broker of a control root, or find it running. Raises what server.start raises."""
+    layout, settings = mam.layout, mam.settings
+    wanted = settings.text("MAM_BROKER_PORT")
+    return server.start(
+        layout.broker,
+        layout.secrets,
+        mam.fingerprint,
+        binary=server.find_binary(settings.path("MAM_NATS_SERVER")),
+        spawn=process.spawn,
+        port=int(wanted) if wanted.isdigit() else None,
+    )
+
+
+def _keep_password(mam: Mam) -> None:
+    """A password from `.mam.env` goes into a 0600 file: runners get paths, never secrets."""
+    password = mam.settings.text("MAM_BROKER_PASSWORD")
+    if not password or mam.settings.text("MAM_BROKER_PASSWORD_FILE"):
+        return
+    path = mam.layout.secrets / "broker-own.password"
+    path.unlink(missing_ok=True)
+    keys.write_private(path, password.encode() + b"\n")
+
+
+def main(mam: Mam) -> int:
+    """The verb `mam monitor run`."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
+    return Monitor(mam).run()

@@ -1,0 +1,86 @@
+"""What the monitor has to tell runners: orders, sent again until confirmed; settlings, sent once."""
+
+import json
+import logging
+from collections import defaultdict
+from collections.abc import Sequence
+
+from mam.broker import topics
+from mam.broker.bodies import Producer
+from mam.broker.bus import Bus
+from mam.broker.events import USE_COMMAND
+from mam.broker.signing import seal
+from mam.control_plane.inbox import Settling
+from mam.control_plane.keyring import Keyring
+from mam.control_plane.registry import View
+from mam.control_plane.rows import LIVE, OPEN, Order
+
+_log = logging.getLogger("mam.outbox")
+
+FIRST_RETRY_S = 1.0
+LAST_RETRY_S = 15.0
+SETTLED_A_MESSAGE = 500
+
+
+class Outbox:
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
+        self._producer = Producer("monitor")
+        self._due: dict[str, tuple[int, float]] = {}
+
+    def relay(self, bus: Bus | None, view: View, now: float) -> list[Order]:
+        """Send every order that is due; return those that have become pointless and may be dropped."""
+        pointless = []
+        for order in view.orders():
+            if not self._still_wanted(view, order):
+                pointless.append(order)
+                continue
+            tries, due = self._due.get(order.id, (0, 0.0))
+            if now < due or bus is None:
+                continue
+            if self._send(bus, order.session, order.kind, json.loads(order.data), order.job, order.attempt):
+                pause_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2**tries)
+                self._due[order.id] = (tries + 1, now + pause_s)
+        return pointless
+
+    def hurry(self, session: str | None = None) -> None:
+        """Make orders due at once: the broker, or this session's runner, has just come back."""
+        self._due = {} if session is None else {k: v for k, v in self._due.items() if not k.startswith(session)}
+
+    def forget(self, order: Order) -> None:
+        self._due.pop(order.id, None)
+
+    def settle(self, bus: Bus | None, settlings: Sequence[Settling]) -> None:
+        """Tell each session's runner which of its messages are recorded. Lost ones are repeated with their event."""
+        by_session: dict[str, list[dict[str, str]]] = defaultdict(list)
+        for item in settlings:
+            if item.session and item.event_id:
+                by_session[item.session].append({"id": item.event_id, "outcome": item.outcome})
+        for session, items in by_session.items():
+            for start in range(0, len(items), SETTLED_A_MESSAGE):
+                self._send(bus, session, "settled", {"items": items[start : start + SETTLED_A_MESSAGE]}, None, 0)
+
+    def _send(
+        self, bus: Bus | None, session: str, kind: str, data: dict[str, object], job: str | None, attempt: int
+    ) -> bool:
+        token = self._keyring.session(session).get("k1")
+        if token is None or bus is None:
+            return False
+        topic = topics.inbox(session)
+        body = self._producer.session_message(session, kind, data, job=job, attempt=attempt)
+        try:
+            return bus.publish(topic, seal(body, token=token, use=USE_COMMAND, scope=session, topic=topic))
+        except ValueError as error:
+            _log.error("an order of kind %s cannot be sent: %s", kind, error)
+            return False
+
+    @staticmethod
+    def _still_wanted(view: View, order: Order) -> bool:
+        session = view.session(order.session)
+        if session is None:
+            return False
+        if order.kind == "dispatch":
+            job = view.job(order.job)
+            return job is not None and job.state in OPEN and job.attempt == order.attempt
+        # Bound to one life of the session: the next one has nothing to interrupt.
+        return session.status in LIVE and session.incarnation == order.incarnation

@@ -1,0 +1,133 @@
+"""`mam init`: make a control root, or tell an old one where it is now."""
+
+import hashlib
+import os
+import re
+import secrets
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+from mam.broker import keys
+from mam.broker.bodies import now_ms
+from mam.broker.errors import FileRefused, Usage
+from mam.control_plane import job_machine
+from mam.control_plane.registry import Registry, Transaction
+from mam.control_plane.rows import OPEN
+from mam.control_plane.settings import Layout
+from mam.control_plane.wiring import Mam
+from mam.wrappers import git
+
+EXCLUDED = (".mam/", ".mam.env")
+
+
+def fingerprint(root: Path, salt: str) -> str:
+    """12 hex that name a control root on the bus; the salt keeps equal paths on different machines apart."""
+    return hashlib.sha256(f"{root}\0{salt}".encode() if salt else str(root).encode()).hexdigest()[:12]
+
+
+def make(layout: Layout, *, in_git: bool = True) -> bool:
+    """
+    Make the control root; True where it was made, False where it was there. Doing it twice repairs what is missing.
+
+    Raises NoRepository, and FileRefused where `.mam` cannot be ours.
+    """
+    if in_git:
+        git.top(layout.root)
+    _own_folder(layout.mam)
+    for folder in (layout.jobs, layout.logs, layout.secrets, layout.run, layout.broker):
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if in_git:
+        git.exclude(layout.root, *EXCLUDED)
+    _shield(layout.mam)
+    if not layout.monitor_wake.exists():
+        os.mkfifo(layout.monitor_wake, 0o600)
+    try:
+        keys.create(layout.control_key)
+    except FileExistsError:
+        pass
+    fresh = not layout.database.exists()
+    salt = secrets.token_hex(16)
+    Registry(layout.database, layout.registry_lock, by="init").create(
+        fingerprint=fingerprint(layout.root, salt),
+        salt=salt,
+        control_root=str(layout.root),
+        slug=slug(layout.root),
+        created_at=str(now_ms()),
+    )
+    return fresh
+
+
+def slug(root: Path) -> str:
+    """The directory's name as a multiplexer can carry it."""
+    return re.sub(r"[^a-z0-9]+", "-", root.name.lower()).strip("-")[:24] or "root"
+
+
+def _own_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(mode=0o700, exist_ok=True)
+        owner = folder.stat().st_uid
+    except FileExistsError as error:
+        raise FileRefused(path=str(folder), why="it is no directory", hint="move it away") from error
+    except OSError as error:
+        raise FileRefused(path=str(folder), why=error.strerror, hint="make the directory writable") from error
+    if owner != os.geteuid():
+        raise FileRefused(path=str(folder), why=f"it belongs to user {owner}", hint="run mam as that user")
+    if not os.access(folder, os.W_OK | os.X_OK):
+        raise FileRefused(path=str(folder), why="it is read-only", hint=f"chmod u+rwx {folder}")
+    folder.chmod(0o700)
+
+
+def _shield(folder: Path) -> None:
+    """A stub repository inside `.mam`: git leaves it alone then, even in `clean -fdx` and `stash --all`."""
+    stub = folder / ".git"
+    for name in ("objects", "refs"):
+        (stub / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    head = stub / "HEAD"
+    if not head.exists():
+        head.write_text("ref: refs/heads/none\n", "ascii")
+
+
+def moved(mam: Mam) -> None:
+    """The directory was moved: keep everything, topics included; only the paths change."""
+    old, new = mam.meta("control_root"), str(mam.layout.root)
+    if old == new:
+        return
+    if (Path(old) / ".mam" / "registry.db").exists():
+        raise Usage(what=f"{old} still is a control root", hint="if this is a copy of it, use `mam init --copied`")
+    with mam.registry.transaction() as tx:
+        tx.set_meta("control_root", new)
+        for job in tx.jobs():
+            if job.folder.startswith(f"{old}/"):
+                tx.put(replace(job, folder=new + job.folder[len(old) :]))
+        for session in tx.sessions():
+            tx.put(replace(session, binding=session.binding.replace(f'"{old}', f'"{new}')))
+
+
+def copied(mam: Mam) -> None:
+    """This is a copy: a fingerprint and keys of its own, no sessions, and no open jobs, which the original has."""
+    salt = secrets.token_hex(16)
+    with mam.registry.transaction() as tx:
+        tx.set_meta("control_root", str(mam.layout.root))
+        tx.set_meta("salt", salt)
+        tx.set_meta("fingerprint", fingerprint(mam.layout.root, salt))
+        for order in tx.orders():
+            tx.drop(order)
+        for session in tx.sessions():
+            tx.drop(session)
+            mam.layout.session_key(session.name).unlink(missing_ok=True)
+        _close_jobs(tx)
+    shutil.rmtree(mam.layout.broker, ignore_errors=True)
+    for password in mam.layout.secrets.glob("broker-*.password"):
+        password.unlink()
+    mam.layout.control_key.unlink(missing_ok=True)
+    make(mam.layout, in_git=False)
+
+
+def _close_jobs(tx: Transaction) -> None:
+    for job in tx.jobs(states=OPEN):
+        attempt = tx.attempt(job.id, job.attempt)
+        if attempt is not None:
+            ended, last = job_machine.cancel(job, attempt, "this control root is a copy", now=now_ms())
+            tx.put(ended)
+            tx.put(last)

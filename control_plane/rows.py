@@ -1,0 +1,156 @@
+"""The rows of the registry, frozen: a change is a new row. Standard library only."""
+
+from dataclasses import dataclass, fields
+from typing import Any, ClassVar
+
+OPEN = ("queued", "waiting_local_directory", "dispatched", "running")
+PRESUMED = ("agent_blocked", "timed_out", "lost")
+FINAL = ("reported", "cancelled")
+
+# Session states. `ended`: the agent or its runner is gone without being asked to go.
+LIVE = ("starting", "running")
+
+
+@dataclass(frozen=True)
+class Row:
+    table: ClassVar[str]
+    key: ClassVar[tuple[str, ...]]
+
+    @classmethod
+    def columns(cls) -> tuple[str, ...]:
+        return tuple(field.name for field in fields(cls))
+
+    def values(self) -> tuple[Any, ...]:
+        return tuple(getattr(self, name) for name in self.columns())
+
+    def key_text(self) -> str:
+        return "/".join(str(getattr(self, name)) for name in self.key)
+
+
+@dataclass(frozen=True)
+class Session(Row):
+    """One agent instance. *binding* and *args* are JSON texts; times are ms since 1970, by our own clock."""
+
+    table: ClassVar[str] = "sessions"
+    key: ClassVar[tuple[str, ...]] = ("name",)
+
+    name: str
+    agent: str
+    role: str
+    status: str
+    generation: int
+    incarnation: str
+    mux: str
+    mux_server: str
+    pane: str
+    cwd: str
+    program: str
+    args: str
+    binding: str
+    conversation: str | None
+    created_at: int
+    updated_at: int
+    pid: int | None = None
+    pid_start: str | None = None
+    boot_id: str | None = None
+    agent_pid: int | None = None
+    agent_start: str | None = None
+    version: str | None = None
+    presence: str | None = None
+    screen: str | None = None
+    screen_text: str | None = None
+    screen_at: int | None = None
+    ended_reason: str | None = None
+    exit_code: int | None = None
+
+
+@dataclass(frozen=True)
+class Job(Row):
+    """One unit of delegated work. *late* marks a report that came after a presumed end."""
+
+    table: ClassVar[str] = "jobs"
+    key: ClassVar[tuple[str, ...]] = ("id",)
+
+    id: str
+    topic_prefix: str
+    title: str
+    session: str
+    state: str
+    attempt: int
+    folder: str
+    brief_sha256: str
+    started_within_s: float
+    deliver_within_s: float
+    limit_s: float
+    heartbeat_misses: int
+    created_at: int
+    updated_at: int
+    ended_at: int | None = None
+    result: str | None = None
+    verdict: str | None = None
+    late: int = 0
+    detail: str | None = None
+    summary: str | None = None
+    report_sha256: str | None = None
+    report_bytes: int | None = None
+    archived_at: int | None = None
+
+    @property
+    def brief_path(self) -> str:
+        return f"{self.folder}/brief.md"
+
+    @property
+    def report_path(self) -> str:
+        return f"{self.folder}/{self.session}-reports/report-final.md"
+
+
+@dataclass(frozen=True)
+class Attempt(Row):
+    table: ClassVar[str] = "attempts"
+    key: ClassVar[tuple[str, ...]] = ("job", "attempt")
+
+    job: str
+    attempt: int
+    session: str
+    created_at: int
+    delivery: str | None = None
+    delivery_reason: str | None = None
+    delivery_evidence: str | None = None
+    delivered_at: int | None = None
+    received_at: int | None = None
+    started_at: int | None = None
+    heartbeat_s: float | None = None
+    last_heartbeat_at: int | None = None
+    last_progress_at: int | None = None
+    last_note: str | None = None
+    ended_at: int | None = None
+
+
+@dataclass(frozen=True)
+class Order(Row):
+    """An outbox row: something the monitor has to tell a runner until it is confirmed."""
+
+    table: ClassVar[str] = "outbox"
+    key: ClassVar[tuple[str, ...]] = ("id",)
+
+    id: str
+    session: str
+    kind: str
+    job: str
+    attempt: int
+    incarnation: str | None
+    data: str
+    created_at: int
+
+
+@dataclass(frozen=True)
+class Finding(Row):
+    """Something that a person should know; it goes away when it is true no longer."""
+
+    table: ClassVar[str] = "findings"
+    key: ClassVar[tuple[str, ...]] = ("code", "subject")
+
+    code: str
+    subject: str
+    since: int
+    text: str

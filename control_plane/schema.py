@@ -1,0 +1,54 @@
+"""The registry's schema: one script a version, applied in order. A script that was released never changes."""
+
+MIGRATIONS: tuple[str, ...] = (
+    """
+    CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
+    CREATE TABLE sessions (
+        name TEXT PRIMARY KEY, agent TEXT NOT NULL, role TEXT NOT NULL, status TEXT NOT NULL,
+        generation INTEGER NOT NULL, incarnation TEXT NOT NULL, mux TEXT NOT NULL, mux_server TEXT NOT NULL,
+        pane TEXT NOT NULL, cwd TEXT NOT NULL, program TEXT NOT NULL, args TEXT NOT NULL, binding TEXT NOT NULL,
+        conversation TEXT, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, pid INTEGER, pid_start TEXT,
+        boot_id TEXT, agent_pid INTEGER, agent_start TEXT, version TEXT, presence TEXT, screen TEXT,
+        screen_text TEXT, screen_at INTEGER, ended_reason TEXT, exit_code INTEGER
+    ) STRICT;
+    CREATE TABLE jobs (
+        id TEXT PRIMARY KEY, topic_prefix TEXT NOT NULL, title TEXT NOT NULL, session TEXT NOT NULL,
+        state TEXT NOT NULL, attempt INTEGER NOT NULL, folder TEXT NOT NULL, brief_sha256 TEXT NOT NULL,
+        started_within_s REAL NOT NULL, deliver_within_s REAL NOT NULL, limit_s REAL NOT NULL,
+        heartbeat_misses INTEGER NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL,
+        ended_at INTEGER, result TEXT, verdict TEXT, late INTEGER NOT NULL, detail TEXT, summary TEXT,
+        report_sha256 TEXT, report_bytes INTEGER, archived_at INTEGER
+    ) STRICT;
+    -- One busy job a session: the database refuses the second one, however many processes try.
+    CREATE UNIQUE INDEX one_open_job ON jobs (session)
+        WHERE state IN ('queued', 'waiting_local_directory', 'dispatched', 'running');
+    CREATE INDEX jobs_by_state ON jobs (state);
+    CREATE TABLE attempts (
+        job TEXT NOT NULL, attempt INTEGER NOT NULL, session TEXT NOT NULL, created_at INTEGER NOT NULL,
+        delivery TEXT, delivery_reason TEXT, delivery_evidence TEXT, delivered_at INTEGER, received_at INTEGER,
+        started_at INTEGER, heartbeat_s REAL, last_heartbeat_at INTEGER, last_progress_at INTEGER, last_note TEXT,
+        ended_at INTEGER, PRIMARY KEY (job, attempt)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE events (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, arrived_at INTEGER NOT NULL, id TEXT NOT NULL, topic TEXT NOT NULL,
+        scope TEXT NOT NULL, kind TEXT NOT NULL, attempt INTEGER NOT NULL, producer TEXT NOT NULL,
+        slot INTEGER NOT NULL, wire_sha256 TEXT NOT NULL, outcome TEXT NOT NULL, wire BLOB NOT NULL
+    ) STRICT;
+    -- A slot is used once; what comes again in it is a duplicate or an equivocation.
+    CREATE UNIQUE INDEX one_event_a_slot ON events (scope, attempt, producer, slot);
+    CREATE TABLE outbox (
+        id TEXT PRIMARY KEY, session TEXT NOT NULL, kind TEXT NOT NULL, job TEXT NOT NULL, attempt INTEGER NOT NULL,
+        incarnation TEXT, data TEXT NOT NULL, created_at INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE findings (
+        code TEXT NOT NULL, subject TEXT NOT NULL, since INTEGER NOT NULL, text TEXT NOT NULL,
+        PRIMARY KEY (code, subject)
+    ) STRICT, WITHOUT ROWID;
+    CREATE TABLE audit (
+        seq INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, by TEXT NOT NULL, tbl TEXT NOT NULL,
+        key TEXT NOT NULL, row TEXT
+    ) STRICT;
+    """,
+)
+
+VERSION = len(MIGRATIONS)

@@ -1,0 +1,65 @@
+"""What a runner's messages make of a session and of a delivery: pure functions over rows."""
+
+from dataclasses import replace
+
+from mam.broker.events import Delivery, Presence, Signal
+from mam.control_plane import job_machine
+from mam.control_plane.rows import LIVE, OPEN, Attempt, Job, Session
+
+
+def presence(session: Session, seen: Presence, *, now: int) -> Session:
+    """Note who is there. A presence of another incarnation is old news, whatever it says and whenever it comes."""
+    if seen.incarnation != session.incarnation:
+        return session
+    if not seen.online:
+        # A question, not an answer: the broker may have lost a healthy runner. The monitor looks at the process.
+        return replace(session, presence="offline", updated_at=now) if session.presence != "offline" else session
+    after = replace(
+        session,
+        presence="online",
+        status="running" if session.status in LIVE else session.status,
+        pid=seen.pid,
+        pid_start=seen.start_time,
+        boot_id=seen.boot_id,
+        agent_pid=seen.agent_pid,
+        agent_start=seen.agent_start,
+        version=seen.version,
+    )
+    return session if after == session else replace(after, updated_at=now)
+
+
+def signal(session: Session, seen: Signal, *, now: int) -> Session:
+    """Note what happened to the agent itself."""
+    if seen.name == "agent_exited" and session.status in LIVE:
+        return replace(
+            session,
+            status="ended",
+            ended_reason="the agent ended",
+            exit_code=seen.exit_code,
+            screen_text=seen.evidence or session.screen_text,
+            screen="gone",
+            updated_at=now,
+        )
+    if seen.name == "conversation_id" and seen.conversation_id and not session.conversation:
+        return replace(session, conversation=seen.conversation_id, updated_at=now)
+    return session
+
+
+def delivery(job: Job, attempt: Attempt, seen: Delivery, *, now: int) -> tuple[Job, Attempt]:
+    """Note how far a prompt has come. A refused one ends the attempt: nobody will paste it again by itself."""
+    if seen.state == "received":
+        after = replace(attempt, received_at=attempt.received_at or now)
+        moved = replace(job, state="dispatched", updated_at=now) if job.state == "queued" else job
+        return moved, after
+    after = replace(
+        attempt,
+        received_at=attempt.received_at or now,
+        delivery=seen.state,
+        delivery_reason=seen.reason or None,
+        delivery_evidence=seen.evidence or None,
+        delivered_at=(attempt.delivered_at or now) if seen.state in ("submitted", "unknown") else None,
+    )
+    moved = replace(job, state="dispatched", updated_at=now) if job.state == "queued" else job
+    if seen.state == "refused" and moved.state in OPEN and attempt.started_at is None:
+        return job_machine.presume(moved, after, "agent_blocked", f"prompt not delivered: {seen.reason}", now=now)
+    return moved, after

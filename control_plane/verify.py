@@ -1,0 +1,75 @@
+"""`mam verify`: check every stored event of a job again, from the exact bytes that came over the wire."""
+
+import hashlib
+from pathlib import Path
+from typing import NamedTuple
+
+from mam.broker import events as ev
+from mam.broker import topics
+from mam.broker.signing import EventRefused, unseal
+from mam.control_plane.inbox import file_sha256
+from mam.control_plane.jobs import need
+from mam.control_plane.keyring import Keyring
+from mam.control_plane.registry import View, pages
+from mam.control_plane.rows import Job
+from mam.control_plane.settings import Layout
+
+
+class Check(NamedTuple):
+    what: str
+    ok: bool
+    detail: str
+
+
+class Verified(NamedTuple):
+    job: Job
+    checks: list[Check]
+
+    @property
+    def ok(self) -> bool:
+        return all(check.ok for check in self.checks)
+
+
+def verify(layout: Layout, view: View, job_id: str) -> Verified:
+    """
+    Re-check signatures, bindings and the report of one job. An archived job has no key any more: its check fails.
+
+    Raises UnknownJob.
+    """
+    job = need(view, job_id)
+    keyring = Keyring(layout).job(job_id)
+    topic = topics.job(job_id)
+    checks = []
+    reports = []
+    for event in pages(view, topic):
+        try:
+            if hashlib.sha256(event["wire"]).hexdigest() != event["wire_sha256"]:
+                raise EventRefused(outcome="altered", detail="the stored bytes are not those that arrived")
+            body = unseal(event["wire"], keyring=keyring, use=ev.USE_JOB, scope=job_id, topic=topic)
+            frame, data = ev.check(ev.JobEvent, ev.JOB_DATA, body)
+            slot = (frame.id, frame.kind, frame.attempt, frame.producer, frame.seq)
+            if slot != tuple(event[name] for name in ("id", "kind", "attempt", "producer", "slot")):
+                raise EventRefused(outcome="altered", detail="the row does not say what the event says")
+            if isinstance(data, ev.Report) and frame.attempt == job.attempt and event["outcome"] == "accepted":
+                reports.append(data)
+            checks.append(Check(f"{event['seq']} {frame.kind}", True, event["outcome"]))
+        except EventRefused as error:
+            checks.append(Check(f"{event['seq']} {event['kind']}", False, str(error)))
+    if job.state == "reported":
+        checks.append(_report_check(job, reports))
+    if not checks:
+        checks.append(Check("events", job.archived_at is None, "none yet" if job.archived_at is None else "archived"))
+    return Verified(job, checks)
+
+
+def _report_check(job: Job, reports: list[ev.Report]) -> Check:
+    if job.detail == "report_altered":
+        return Check("report", False, "it was altered after it was signed")
+    if not reports:
+        return Check("report", False, "no signed report of the current attempt is stored")
+    signed = reports[0]
+    if (signed.result, signed.verdict, signed.report_sha256) != (job.result, job.verdict, job.report_sha256):
+        return Check("report", False, "the job's row does not say what the report says")
+    if file_sha256(Path(job.report_path)) != signed.report_sha256:
+        return Check("report", False, f"{job.report_path} is not the file that was signed")
+    return Check("report", True, f"sha256 {signed.report_sha256[:12]}…")

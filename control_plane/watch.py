@@ -1,0 +1,134 @@
+"""What the monitor looks at by itself: limits of jobs, processes of sessions. It compares first, then acts."""
+
+from dataclasses import replace
+from typing import NamedTuple
+
+from mam.broker import proof
+from mam.broker.bodies import now_ms
+from mam.control_plane import job_machine, sessions
+from mam.control_plane.registry import Registry, View
+from mam.control_plane.rows import LIVE, OPEN, Finding, Job, Session
+from mam.control_plane.sweep import Sweep
+from mam.control_plane.wiring import Mam
+from mam.wrappers.mux import LookFailed, MuxGone
+
+NEVER_REPORTED_MS = 10_000
+
+
+class Verdict(NamedTuple):
+    """An open job that has come to a presumed end, and why."""
+
+    job: str
+    state: str
+    detail: str
+
+
+class Ended(NamedTuple):
+    """A session whose processes are proven to be gone."""
+
+    session: str
+    incarnation: str
+    reason: str
+
+
+def ended_sessions(mam: Mam, view: View) -> list[Ended]:
+    """Sessions that the registry calls live and whose runner is proven dead, or whose pane never came to life."""
+    found = []
+    for session in view.sessions():
+        if session.status not in LIVE:
+            continue
+        runner = sessions.runner_id(session)
+        if runner is not None:
+            if not proof.alive(runner):
+                why = (
+                    "the machine was restarted" if runner.boot != proof.boot_id() else "the runner ended without a word"
+                )
+                found.append(Ended(session.name, session.incarnation, why))
+        elif now_ms() - session.updated_at > NEVER_REPORTED_MS and _pane_is_gone(mam, session):
+            found.append(Ended(session.name, session.incarnation, "the pane closed before the runner reported"))
+    return found
+
+
+def _pane_is_gone(mam: Mam, session: Session) -> bool:
+    """True only after a successful look, or where the whole server is gone."""
+    try:
+        panes = sessions.multiplexer(mam, session).panes()
+    except MuxGone:
+        return True
+    except LookFailed:
+        return False
+    return all(pane.id != session.pane or pane.dead for pane in panes)
+
+
+def overdue_jobs(view: View, sweep: Sweep, *, heartbeat_s: float, now: int) -> tuple[list[Verdict], list[Finding]]:
+    """Open jobs past a limit or without a living agent, and jobs that a person should look at."""
+    verdicts, findings = [], []
+    for job in view.open_jobs():
+        attempt = view.attempt(job.id, job.attempt)
+        session = view.session(job.session)
+        if attempt is None:
+            continue
+        late = job_machine.overdue(job, attempt, now=now)
+        if late is not None:
+            verdicts.append(Verdict(job.id, late.state, late.detail))
+            continue
+        gone = session is None or session.status not in LIVE
+        reached = attempt.delivered_at is not None or attempt.started_at is not None
+        if gone and reached and sweep.empty(job.session):
+            why = f"its agent is gone ({session.ended_reason or session.status})" if session else "its agent is unknown"
+            verdicts.append(Verdict(job.id, "lost", why))
+        elif job_machine.silent(job, attempt, heartbeat_s=heartbeat_s, now=now):
+            text = f"no heartbeat for {job.heartbeat_misses} intervals, though its runner is alive"
+            findings.append(Finding("silent", job.id, now, text))
+    return verdicts, findings
+
+
+def act(registry: Registry, ended: list[Ended], verdicts: list[Verdict]) -> set[str]:
+    """
+    Write down what the looks found; each row is looked at once more inside the transaction.
+
+    Returns the names of the jobs that changed.
+    """
+    changed: set[str] = set()
+    if not ended and not verdicts:
+        return changed
+    now = now_ms()
+    with registry.transaction() as tx:
+        for item in ended:
+            session = tx.session(item.session)
+            if session is None or session.incarnation != item.incarnation or session.status not in LIVE:
+                continue  # another life meanwhile
+            tx.put(replace(session, status="ended", ended_reason=item.reason, presence="offline", updated_at=now))
+        for verdict in verdicts:
+            job = tx.job(verdict.job)
+            if job is None or job.state not in OPEN:
+                continue
+            attempt = tx.attempt(job.id, job.attempt)
+            if attempt is None:
+                continue
+            after, last = job_machine.presume(job, attempt, verdict.state, verdict.detail, now=now)
+            tx.put(after)
+            tx.put(last)
+            changed.add(job.id)
+    return changed
+
+
+def note_findings(registry: Registry, view: View, found: list[Finding]) -> list[Finding]:
+    """Make the stored findings equal to *found*; each keeps the time it was first seen. Returns the new ones."""
+    before = {(item.code, item.subject): item for item in view.findings()}
+    after = {(item.code, item.subject): item for item in found}
+    fresh = [item for key, item in after.items() if key not in before]
+    gone = [item for key, item in before.items() if key not in after]
+    if fresh or gone:
+        with registry.transaction() as tx:
+            for item in fresh:
+                tx.put(item)
+            for item in gone:
+                tx.drop(item)
+    return fresh
+
+
+def card(job: Job) -> dict[str, object]:
+    """The retained card of a job: for viewers, nothing is decided on it."""
+    shown = ("title", "session", "state", "attempt", "result", "verdict", "detail", "updated_at")
+    return {"job": job.id, "late": bool(job.late), **{name: getattr(job, name) for name in shown}}
