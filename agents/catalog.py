@@ -3,7 +3,7 @@
 from importlib import metadata
 from typing import cast
 
-from mam.agents import command, scripted
+from mam.agents import command, grok, scripted
 from mam.agents.base import AgentCli
 from mam.broker.errors import MamError
 
@@ -11,6 +11,7 @@ GROUP = "mam.agents"
 
 AGENTS: dict[str, AgentCli] = {
     "command": command,
+    "grok": grok,
     "scripted": scripted,
 }
 

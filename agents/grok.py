@@ -1,0 +1,164 @@
+"""
+grok, xAI's coding agent, as of 0.2.111.
+
+Its screen is a transcript, a composer box and one line of key hints below the
+box. The hints follow the state at once and hold nothing that an agent or a
+user wrote, so they decide; the box and the line above it come second. The
+title comes last: after a failed turn it goes on showing a spinner.
+"""
+
+import os
+import re
+import uuid
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import quote
+
+from mam.agents.base import Launch, Screen, Seat, Signal, first_match, no_grants
+
+name = "grok"
+ready_within_s = 30.0
+submit_pause_s = 0.3
+instruction_file = "AGENTS.md"
+
+grants = no_grants
+
+# An update would replace the program under running sessions.
+_ENV = {"GROK_DISABLE_AUTOUPDATER": "1"}
+# Sub-agents would work on after the turn that MAM watches.
+_UNATTENDED = ("--always-approve", "--no-subagents")
+
+_HINTS = (
+    (Signal.ASKING, re.compile(r"Ctrl\+o:always-approve|^\s*\d/\d+:select|Enter:send  │  Esc:back")),
+    (Signal.DIALOG, re.compile(r"Shift\+x:dismiss|\ba:approve\b.*\bq:quit plan")),
+    (Signal.WORKING, re.compile(r"Esc:cancel|Enter:queue|Ctrl\+b:send to bg|Ctrl\+(Enter:send now|;:queue)")),
+)
+# The keys go to a typed prompt. Pasting while the transcript has the focus loses the text without a sign.
+_TAKES_TEXT = re.compile(r"Shift\+Tab:mode|^\s*Enter:send\b|press again to (quit|clear)")
+_WELCOME = re.compile(r"Grok Build\s+\d|ctrl\+q\s+quit|^\s*(Quit|No, quit)\s+\S+$")
+# A passing remark over the composer; the transcript's own lines are marked or indented further.
+_TOAST = re.compile(r"( {2})?[^\s┃❙│┌└╭╰]")
+# The transcript ends in grok's own notice: not stamped with a time, as an agent's words are.
+_FAILED = re.compile(
+    r"^(?!.*\d [AP]M$)(   Retry failed: .*(\n   \S.*)*|┃  Authentication required .*(\n┃  .*)*)\Z", re.M
+)
+_EXIT = re.compile(r"^(Error: |Pane is dead|Resume this session with:)", re.M)
+_SHELL = re.compile(r"^[^│┃❙]*[$#%>❯]$")
+_TOP = re.compile(r"^( *)╭─+╮$")
+_BOTTOM = re.compile(r"^( *)╰.*╯$")
+_PLACEHOLDERS = ("Build anything", "Type a message...")
+
+
+class _Box(NamedTuple):
+    """The composer: the transcript above it from its left edge on, its sign, its text, the hints below."""
+
+    above: Sequence[str]
+    sign: str
+    text: str
+    hints: str
+
+    @property
+    def placeholder(self) -> bool:
+        """The text is grok's own; over a typed one the hints begin with what Enter does."""
+        return self.text in _PLACEHOLDERS and not self.hints.startswith("Enter:")
+
+
+def new_conversation() -> str | None:
+    return str(uuid.uuid4())
+
+
+def launch(seat: Seat) -> Launch:
+    """A new conversation under seat.conversation, or under an id of grok's own where that is None."""
+    chosen = ["--session-id", seat.conversation] if seat.conversation else []
+    return _command(seat, chosen)
+
+
+def resume(seat: Seat) -> Launch | None:
+    """
+    The command that continues seat.conversation. None where grok has kept nothing of it for this folder:
+    it does so from the first prompt on, and for an unknown id it asks a server instead of failing at once.
+    """
+    if not seat.conversation or not any((kept / seat.conversation).is_dir() for kept in _kept(seat)):
+        return None
+    return _command(seat, ["--resume", seat.conversation])
+
+
+def read(screen: Screen) -> Signal:
+    lines = _lines(screen)
+    shown = [line for line in lines if line]
+    if not shown:
+        return Signal.STARTING
+    hinted = first_match(shown[-1], _HINTS, Signal.STARTING)
+    if hinted is not Signal.STARTING:
+        return hinted
+    box = _composer(lines)
+    if box is None:
+        return _without_box(shown, screen.title)
+    # A narrow pane cuts the hint, but never the spinner in the status line's column.
+    if any(re.match(r"  [\u2801-\u28ff] \S", line) for line in [line for line in box.above if line][-3:]):
+        return Signal.WORKING
+    if box.placeholder or not _TAKES_TEXT.search(box.hints):
+        return Signal.DIALOG  # a menu, a welcome screen or the transcript has the focus
+    told = "\n".join(line for line in box.above if not _TOAST.match(line)).rstrip()
+    return Signal.ERROR if _FAILED.search(told) else Signal.READY
+
+
+def draft(screen: Screen) -> bool:
+    """True for text in the composer, for `[Pasted: N lines]`, and for the shell mode that `!` switches on."""
+    box = _composer(_lines(screen))
+    return box is not None and (box.sign != "❯" or (box.text != "" and not box.placeholder))
+
+
+def _command(seat: Seat, conversation: Sequence[str]) -> Launch:
+    return Launch([seat.program or "grok", *conversation, *_UNATTENDED, *seat.args], _ENV)
+
+
+def _kept(seat: Seat) -> list[Path]:
+    """Where grok may keep this folder's sessions: under its encoded path, or a long one beside a note."""
+    sessions = seat.home / ".grok" / "sessions"
+    cwd = os.fsencode(seat.cwd.resolve())
+    encoded = quote(cwd, safe="")
+    found = [sessions / encoded] if len(encoded) <= 255 else []
+    for note in sessions.glob("*/.cwd"):
+        try:
+            if note.read_bytes().strip() == cwd:
+                found.append(note.parent)
+        except OSError:
+            continue  # another folder's note, or one that is being removed
+    return found
+
+
+def _lines(screen: Screen) -> list[str]:
+    """The screen's lines without trailing blanks and without the scroll bar."""
+    return [line.rstrip().removesuffix("█").rstrip() for line in screen.text.splitlines()]
+
+
+def _composer(lines: Sequence[str]) -> _Box | None:
+    """The lowest box, if only the hints stand below it and every line of it is intact."""
+    bottom = max((at for at, line in enumerate(lines) if _BOTTOM.match(line)), default=None)
+    hints = [line.strip() for line in lines[(bottom or 0) + 1 :] if line]
+    if bottom is None or len(hints) > 1:
+        return None
+    top = max((at for at, line in enumerate(lines[:bottom]) if _TOP.match(line)), default=None)
+    if top is None:
+        return None
+    margin = len(lines[top]) - len(lines[top].lstrip())
+    inner = [line[margin:] for line in lines[top + 1 : bottom]]
+    if not inner or not all(line.startswith("│") and line.endswith("│") for line in inner):
+        return None
+    first, *rest = (line.strip("│").strip() for line in inner)
+    above = [line[margin:] for line in lines[:top]]
+    return _Box(above, first[:1], "\n".join([first[1:].strip(), *rest]).strip(), "".join(hints))
+
+
+def _without_box(shown: Sequence[str], title: str) -> Signal:
+    if any(map(_WELCOME.search, shown[-3:])):
+        return Signal.DIALOG  # trust, login
+    if title.startswith("⚠ Action Required"):
+        return Signal.ASKING
+    if _BOTTOM.match(shown[-1]):
+        return Signal.DIALOG  # an overlay that covers part of the composer
+    if _EXIT.search("\n".join(shown[-4:])) or _SHELL.match(shown[-1]):
+        return Signal.GONE
+    return Signal.STARTING
