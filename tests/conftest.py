@@ -1,0 +1,62 @@
+"""Every test starts in an empty home, without a trace of the control plane that it may itself be run by."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Generator, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support import Root
+
+AMBIENT = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "DELEGATE_JOB_LOGS_DIR", "TMUX", "TMUX_PANE", "CLAUDECODE")
+
+
+@pytest.fixture(autouse=True)
+def scrubbed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No override, session or home of the caller's reaches a test (M105, M106)."""
+    for name in list(os.environ):
+        if name in AMBIENT or name.startswith(("MAM_", "GIT_", "GROK_", "XAI_")):
+            monkeypatch.delenv(name)
+    home = tmp_path / "home"
+    home.mkdir()
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}")
+    monkeypatch.setenv("GIT_CONFIG_GLOBAL", os.devnull)
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
+
+
+def need(program: str) -> None:
+    """Skip at home where *program* is missing; in CI it is a failure."""
+    if shutil.which(program) is None:
+        if os.environ.get("CI"):
+            pytest.fail(f"{program} is missing in CI")
+        pytest.skip(f"{program} is not installed")
+
+
+@pytest.fixture
+def needs() -> Callable[[str], None]:
+    return need
+
+
+@pytest.fixture
+def make_root(tmp_path: Path) -> Generator[Callable[..., Root]]:
+    """Makes control roots in real repositories, and ends everything of theirs afterwards."""
+    made: list[Root] = []
+
+    def make(name: str = "repo", *, mux: str = "headless") -> Root:
+        root = Root(tmp_path / name, mux=mux)
+        made.append(root)
+        root.make()
+        return root
+
+    yield make
+    for root in made:
+        root.clean()
+
+
+@pytest.fixture
+def root(make_root: Callable[..., Root]) -> Iterator[Root]:
+    """One control root whose agents run headless."""
+    yield make_root()
