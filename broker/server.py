@@ -130,7 +130,7 @@ def configuration(folder: Path, fingerprint: str, port: int, passwords: dict[str
 server_name: mam-{fingerprint}
 listen: "{HOST}:-1"
 max_payload: 1MB
-jetstream {{ store_dir: {json.dumps(str(folder / "store"))}, max_file: 1GB, sync_interval: "10s" }}
+jetstream {{ store_dir: {_quoted(str(folder / "store"))}, max_file: 1GB, sync_interval: "10s" }}
 mqtt {{ listen: "{HOST}:{port}", ack_wait: "5s" }}
 authorization {{
   users = [
@@ -138,6 +138,11 @@ authorization {{
   ]
 }}
 """
+
+
+def _quoted(text: str) -> str:
+    """A string for nats-server's configuration: it knows \\" and \\n, but no \\u escapes."""
+    return json.dumps(text, ensure_ascii=False)
 
 
 def _holder(port: int) -> str:

@@ -64,7 +64,7 @@ def ensure(mam: Mam, *, wait_s: float = 15.0, say: Callable[[str], None] = lambd
     """
     found = look(mam.layout)
     if found is not None and found.ready:
-        return found
+        return _warned(found, say)
     if found is None and mam.settings.no_daemon:
         return None
     mam.check_place()
@@ -79,11 +79,17 @@ def ensure(mam: Mam, *, wait_s: float = 15.0, say: Callable[[str], None] = lambd
     while time.monotonic() < deadline:
         found = look(mam.layout)
         if found is not None and found.ready:
-            return found
+            return _warned(found, say)
         if found is None and pid is not None and proof.start_time(pid) is None:
             raise MonitorFailed(why=last_line(log), log=str(log))
         time.sleep(0.02)
     raise MonitorFailed(why=f"it is not ready after {wait_s:g} s", log=str(log))
+
+
+def _warned(known: Known, say: Callable[[str], None]) -> Known:
+    if known.problem:
+        say(f"the monitor has a problem: {known.problem}")
+    return known
 
 
 def last_line(path: os.PathLike[str]) -> str:

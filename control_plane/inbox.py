@@ -44,7 +44,8 @@ class Inbox:
         self._registry = registry
         self._keyring = keyring
         self._clock = clock
-        self._beats: dict[tuple[str, int], int] = {}  # when each attempt's last heartbeat was written
+        self._written: dict[tuple[str, int], int] = {}  # when each attempt's last heartbeat was written
+        self.heard: dict[tuple[str, int], int] = {}  # when each attempt's last heartbeat came
         self.changed_jobs: set[str] = set()
         self.changed_sessions: set[str] = set()
         self.refused: dict[str, int] = {}
@@ -141,12 +142,19 @@ class Inbox:
 
     def _beat(self, tx: Transaction, job: Job, attempt: int, now: int) -> None:
         key = (job.id, attempt)
-        if now - self._beats.get(key, 0) < BEAT_WRITTEN_EVERY_MS and job.state == "running":
+        self.heard[key] = now
+        if now - self._written.get(key, 0) < BEAT_WRITTEN_EVERY_MS:
             return
         row = tx.attempt(job.id, attempt)
         if row is not None:
             tx.observe(row, last_heartbeat_at=now)
-            self._beats[key] = now
+            self._written[key] = now
+
+    def forget(self, open_jobs: set[str]) -> None:
+        """Drop what is remembered of jobs that have ended."""
+        for memory in (self.heard, self._written):
+            for key in [key for key in memory if key[0] not in open_jobs]:
+                del memory[key]
 
     # -- what a runner says about its session ---------------------------------------
 

@@ -108,10 +108,15 @@ def overdue(job: Job, attempt: Attempt, *, now: int) -> Overdue | None:
     return None
 
 
-def silent(job: Job, attempt: Attempt, *, heartbeat_s: float, now: int) -> bool:
-    """Whether a running attempt missed more heartbeats than its job allows. Says nothing about the work itself."""
+def silent(job: Job, attempt: Attempt, *, heartbeat_s: float, heard_at: int, now: int) -> bool:
+    """
+    Whether a running attempt missed more heartbeats than its job allows. Says nothing about the work itself.
+
+    Args:
+        heard_at: When the listener last heard it, or began to listen: rows are written less often than that.
+    """
     if job.state != "running":
         return False
-    last = max(attempt.last_heartbeat_at or 0, attempt.started_at or 0, attempt.last_progress_at or 0)
+    last = max(heard_at, attempt.last_heartbeat_at or 0, attempt.started_at or 0, attempt.last_progress_at or 0)
     interval_s = attempt.heartbeat_s or heartbeat_s
     return now - last > interval_s * job.heartbeat_misses * 1000

@@ -79,6 +79,7 @@ class Monitor:
         self._endpoint: Endpoint | None = None
         self._connected_anew = False
         self._stopping = False
+        self._began = clock()
         self._problem = ""
         self._starts: deque[float] = deque()
         self._due = {"tick": 0.0, "sweep": 0.0, "broker": 0.0, "slow": 0.0}
@@ -234,7 +235,9 @@ class Monitor:
                 _log.warning("session %s: %s", item.session, item.reason)
             projection.write(self._mam)
         heartbeat_s = self._mam.settings.heartbeat_s
-        verdicts, findings = watch.overdue_jobs(view, self._sweep, heartbeat_s=heartbeat_s, now=self._clock())
+        verdicts, findings = watch.overdue_jobs(
+            view, self._sweep, heartbeat_s=heartbeat_s, heard=self._heard, now=self._clock()
+        )
         watch.act(self._registry, [], verdicts)
         for verdict in verdicts:
             _log.warning("job %s is presumed %s: %s", verdict.job, verdict.state, verdict.detail)
@@ -242,6 +245,9 @@ class Monitor:
         for fresh in watch.note_findings(self._registry, view, findings):
             if self._bus is not None and self._bus.connected:
                 self._cards.finding(self._bus, fresh)
+
+    def _heard(self, job: str, attempt: int) -> int:
+        return max(self._began, self._inbox.heard.get((job, attempt), 0))
 
     def _own_findings(self) -> list[Finding]:
         now = self._clock()
@@ -254,6 +260,7 @@ class Monitor:
         return found
 
     def _slow(self, view: View) -> None:
+        self._inbox.forget({job.id for job in view.open_jobs()})
         if self._bus is not None and self._bus.connected:
             self._cards.expire(self._bus, view, self._clock())
 

@@ -1,6 +1,7 @@
 """`mam init`: make a control root, or tell an old one where it is now."""
 
 import hashlib
+import json
 import os
 import re
 import secrets
@@ -11,9 +12,9 @@ from pathlib import Path
 from mam.broker import keys
 from mam.broker.bodies import now_ms
 from mam.broker.errors import FileRefused, Usage
-from mam.control_plane import job_machine
+from mam.control_plane import job_machine, jobs
 from mam.control_plane.registry import Registry, Transaction
-from mam.control_plane.rows import OPEN
+from mam.control_plane.rows import OPEN, Job
 from mam.control_plane.settings import Layout
 from mam.control_plane.wiring import Mam
 from mam.wrappers import git
@@ -97,11 +98,21 @@ def moved(mam: Mam) -> None:
         raise Usage(what=f"{old} still is a control root", hint="if this is a copy of it, use `mam init --copied`")
     with mam.registry.transaction() as tx:
         tx.set_meta("control_root", new)
-        for job in tx.jobs():
+        for job in tx.rows(Job):
             if job.folder.startswith(f"{old}/"):
-                tx.put(replace(job, folder=new + job.folder[len(old) :]))
+                here = replace(job, folder=_there(job.folder, old, new))
+                tx.put(here)
+                if job.archived_at is None:
+                    jobs.write_record(mam.layout, here)
         for session in tx.sessions():
-            tx.put(replace(session, binding=session.binding.replace(f'"{old}', f'"{new}')))
+            binding = {name: _there(path, old, new) for name, path in json.loads(session.binding).items()}
+            cwd, mux_server = _there(session.cwd, old, new), _there(session.mux_server, old, new)
+            tx.put(replace(session, binding=json.dumps(binding), cwd=cwd, mux_server=mux_server))
+
+
+def _there(path: str, old: str, new: str) -> str:
+    """*path* after its control root moved from *old* to *new*; paths outside of it stay."""
+    return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
 
 
 def copied(mam: Mam) -> None:

@@ -1,5 +1,6 @@
 """What the monitor looks at by itself: limits of jobs, processes of sessions. It compares first, then acts."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -60,8 +61,15 @@ def _pane_is_gone(mam: Mam, session: Session) -> bool:
     return all(pane.id != session.pane or pane.dead for pane in panes)
 
 
-def overdue_jobs(view: View, sweep: Sweep, *, heartbeat_s: float, now: int) -> tuple[list[Verdict], list[Finding]]:
-    """Open jobs past a limit or without a living agent, and jobs that a person should look at."""
+def overdue_jobs(
+    view: View, sweep: Sweep, *, heartbeat_s: float, heard: Callable[[str, int], int], now: int
+) -> tuple[list[Verdict], list[Finding]]:
+    """
+    Open jobs past a limit or without a living agent, and jobs that a person should look at.
+
+    Args:
+        heard: When an attempt (job, number) was last heard, or the listening began.
+    """
     verdicts, findings = [], []
     for job in view.open_jobs():
         attempt = view.attempt(job.id, job.attempt)
@@ -77,7 +85,7 @@ def overdue_jobs(view: View, sweep: Sweep, *, heartbeat_s: float, now: int) -> t
         if gone and reached and sweep.empty(job.session):
             why = f"its agent is gone ({session.ended_reason or session.status})" if session else "its agent is unknown"
             verdicts.append(Verdict(job.id, "lost", why))
-        elif job_machine.silent(job, attempt, heartbeat_s=heartbeat_s, now=now):
+        elif job_machine.silent(job, attempt, heartbeat_s=heartbeat_s, heard_at=heard(job.id, job.attempt), now=now):
             text = f"no heartbeat for {job.heartbeat_misses} intervals, though its runner is alive"
             findings.append(Finding("silent", job.id, now, text))
     return verdicts, findings

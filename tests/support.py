@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mam.broker import proof, server
+from mam.broker import proof, server, topics
+from mam.broker.mqtt import MqttBus
 from mam.control_plane import daemon, sessions
 from mam.control_plane import settings as config
 from mam.control_plane.registry import Registry
@@ -140,6 +141,13 @@ class Root:
         with self.registry.view() as view:
             return view.events(scope=scope, limit=100_000)
 
+    def viewer(self) -> MqttBus:
+        """A bus as the user that may only look; the caller closes it."""
+        layout = self.parts.layout
+        running = server.running(layout.broker)
+        assert running is not None
+        return MqttBus(server.endpoint(layout.secrets, running.port, "viewer"), topics.root(self.parts.fingerprint))
+
     def kill_monitor(self) -> None:
         known = daemon.look(self.parts.layout)
         assert known is not None
@@ -147,10 +155,11 @@ class Root:
         until(lambda: not proof.alive(known.process))
 
     def kill_broker(self) -> None:
+        """Kill the server of now; the monitor may start another one at once."""
         running = server.running(self.parts.layout.broker)
         assert running is not None
         os.kill(running.pid, signal.SIGKILL)
-        until(lambda: server.running(self.parts.layout.broker) is None or True)
+        until(lambda: proof.start_time(running.pid) is None)
 
     def clean(self) -> None:
         """End everything that was started here, each by its proven identity."""

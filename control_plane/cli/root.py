@@ -31,6 +31,7 @@ def _init(words: list[str]) -> int:
     if args.moved or args.copied:
         daemon.end(mam.layout)
         (root.moved if args.moved else root.copied)(mam)
+        mam = Mam(settings, mam.layout, by="init")  # what it remembers of the old place is wrong now
     mam.check_place()
     data = {"root": str(folder), "made": made, "fingerprint": mam.fingerprint}
     emit(args, data, f"{'made' if made else 'found'} the control root {folder} (topics mam/{mam.fingerprint}/#)")

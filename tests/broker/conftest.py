@@ -1,0 +1,241 @@
+"""The three buses behind one face, and an embedded server on a folder of its own; each ends what it started."""
+
+import contextlib
+import fcntl
+import os
+import queue
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from mam.broker import proof, server
+from mam.broker.bus import Bus, Endpoint, Message, Will
+from mam.broker.memory import MemoryBroker, MemoryBus
+from mam.broker.mqtt import MqttBus
+from mam.broker.topics import root
+from mam.wrappers.process import spawn
+
+LONG_S = 30.0  # only a broken claim waits this long
+FINGERPRINT = "0123456789ab"
+MOSQUITTO = Path("/usr/sbin/mosquitto")
+
+
+def _until(holds: Callable[[], bool], what: str = "the condition") -> None:
+    deadline = time.monotonic() + LONG_S
+    while not holds():
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what} did not come about within {LONG_S:g} s")
+        time.sleep(0.01)
+
+
+@pytest.fixture(scope="session")
+def until() -> Callable[..., None]:
+    """Poll until something holds, or fail."""
+    return _until
+
+
+class Inbox:
+    """A handler that keeps what it is given, to be awaited."""
+
+    def __init__(self) -> None:
+        self._got: queue.SimpleQueue[Message] = queue.SimpleQueue()
+
+    def __call__(self, message: Message) -> None:
+        self._got.put(message)
+
+    def next(self) -> Message:
+        try:
+            return self._got.get(timeout=LONG_S)
+        except queue.Empty:
+            pytest.fail("no message came")
+
+    def upto(self, topic: str, payload: bytes) -> list[tuple[str, bytes]]:
+        """What came before the given message."""
+        seen = []
+        while (got := self.next()[:2]) != (topic, payload):
+            seen.append(got)
+        return seen
+
+
+@pytest.fixture
+def inbox() -> type[Inbox]:
+    return Inbox
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _lock_is_free(path: Path) -> bool:
+    descriptor = os.open(path, os.O_RDWR)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+class Embedded:
+    """One control root's embedded server, and buses as its users."""
+
+    fingerprint = FINGERPRINT
+
+    def __init__(self, base: Path) -> None:
+        self.folder, self.secrets = base / "broker", base / "secrets"
+        self.secrets.mkdir(mode=0o700)
+        self.binary = server.find_binary(None)
+        self._buses: list[MqttBus] = []
+
+    def start(self, *, binary: Path | None = None, port: int | None = None) -> server.Running:
+        return server.start(
+            self.folder, self.secrets, FINGERPRINT, binary=binary or self.binary, spawn=spawn, port=port
+        )
+
+    def bus(self, user: str = "control", *, under: str = root(FINGERPRINT), password: str = "", **options) -> MqttBus:
+        """A bus as *user*; nobody awaited its connection yet."""
+        found = server.running(self.folder)
+        assert found is not None
+        there = server.endpoint(self.secrets, found.port, user)
+        bus = MqttBus(there._replace(password=password) if password else there, under, **options)
+        self._buses.append(bus)
+        return bus
+
+    def lock_is_free(self) -> bool:
+        return _lock_is_free(self.folder / "lock")
+
+    def kill(self) -> None:
+        """kill -9, and return when the kernel has taken back what the server held."""
+        found = server.running(self.folder)
+        assert found is not None
+        os.kill(found.pid, signal.SIGKILL)
+        _until(lambda: server.running(self.folder) is None and self.lock_is_free(), "the end of the server")
+
+    def end(self) -> None:
+        for bus in self._buses:
+            bus.close(flush_s=0)
+        found = server.running(self.folder)
+        if found is not None:
+            server.stop(self.folder)
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(found.pid, 0)
+
+
+@pytest.fixture
+def embedded(tmp_path: Path) -> Iterator[Embedded]:
+    """An embedded server that nobody has started yet."""
+    mine = Embedded(tmp_path)
+    try:
+        yield mine
+    finally:
+        mine.end()
+
+
+class MemoryRig:
+    """The bus in one process."""
+
+    name = "memory"
+
+    def __init__(self, _base: Path) -> None:
+        self._broker = MemoryBroker()
+
+    def bus(self, *, will: Will | None = None, on_connect: Callable[[], None] | None = None) -> Bus:
+        return MemoryBus(self._broker, will=will, on_connect=on_connect)
+
+    def crash(self) -> None:
+        self._broker.up = False
+
+    def restart(self) -> None:
+        self._broker.up = True
+
+    def end(self) -> None:
+        self._broker.close()
+
+
+class NatsRig:
+    """MqttBus on the embedded server."""
+
+    name = "nats"
+
+    def __init__(self, base: Path) -> None:
+        self._server = Embedded(base)
+        self._server.start()
+
+    def bus(self, *, will: Will | None = None, on_connect: Callable[[], None] | None = None) -> Bus:
+        bus = self._server.bus(will=will, on_connect=on_connect)
+        bus.wait_ready(LONG_S)
+        return bus
+
+    def crash(self) -> None:
+        self._server.kill()
+
+    def restart(self) -> None:
+        self._server.start()
+
+    def end(self) -> None:
+        self._server.end()
+
+
+class MosquittoRig:
+    """MqttBus on a mosquitto of its own."""
+
+    name = "mosquitto"
+
+    def __init__(self, base: Path) -> None:
+        if not MOSQUITTO.exists():
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"there is no {MOSQUITTO}")
+        self._port = _free_port()
+        self._config = base / "mosquitto.conf"
+        self._config.write_text(f"listener {self._port} 127.0.0.1\nallow_anonymous true\npersistence false\n")
+        self._log = base / "mosquitto.log"
+        self._buses: list[MqttBus] = []
+        self.restart()
+
+    def bus(self, *, will: Will | None = None, on_connect: Callable[[], None] | None = None) -> Bus:
+        there = Endpoint("127.0.0.1", self._port)
+        bus = MqttBus(there, root(FINGERPRINT), will=will, on_connect=on_connect)
+        self._buses.append(bus)
+        bus.wait_ready(LONG_S)
+        return bus
+
+    def crash(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    def restart(self) -> None:
+        with self._log.open("ab") as log:
+            self._process = subprocess.Popen([MOSQUITTO, "-c", self._config], stdout=log, stderr=log)
+        _until(self._listens, "mosquitto")
+
+    def _listens(self) -> bool:
+        assert self._process.poll() is None, self._log.read_text()
+        with socket.socket() as probe:
+            return probe.connect_ex(("127.0.0.1", self._port)) == 0
+
+    def end(self) -> None:
+        for bus in self._buses:
+            bus.close(flush_s=0)
+        self.crash()
+
+
+@pytest.fixture(params=[MemoryRig, NatsRig, MosquittoRig], ids=lambda rig: rig.name)
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryRig | NatsRig | MosquittoRig]:
+    mine = request.param(tmp_path)
+    try:
+        yield mine
+    finally:
+        mine.end()
+
+
+@pytest.fixture
+def proof_of_me() -> proof.ProcessId:
+    return proof.me()

@@ -1,0 +1,151 @@
+from dataclasses import replace
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mam.broker.events import Data, Progress, Report, Started
+from mam.control_plane import job_machine
+from mam.control_plane.rows import FINAL, OPEN, PRESUMED, Attempt, Job
+
+SHA = "a" * 64
+NOW = 1_000_000
+
+
+def job(state: str = "queued", **changes: object) -> Job:
+    plain = Job(
+        "job-00000001", "mam/0/jobs", "t", "writer", state, 1, "/j", SHA, 120, 60, 3600, 6, 0, 0,
+    )  # fmt: skip
+    return replace(plain, **changes)  # type: ignore[arg-type]
+
+
+ATTEMPT = Attempt("job-00000001", 1, "writer", 0)
+REPORT = Report(result="done", verdict="pass", report_sha256=SHA, report_bytes=3)
+
+
+def after(start: Job, *events: Data) -> Job:
+    current, attempt = start, ATTEMPT
+    for event in events:
+        _, current, attempt = job_machine.step(current, attempt, event, now=NOW)
+    return current
+
+
+def test_a_job_runs_when_it_started_and_ends_when_it_reported() -> None:
+    assert after(job(), Started()).state == "running"
+    assert after(job(), Started(), REPORT).state == "reported"
+
+
+def test_a_report_before_started_counts_and_implies_it() -> None:
+    step = job_machine.step(job(), ATTEMPT, REPORT, now=NOW)
+
+    assert (step.job.state, step.job.verdict, step.attempt.started_at) == ("reported", "pass", NOW)
+
+
+def test_the_first_report_of_an_attempt_wins() -> None:
+    other = Report(result="failed", verdict="not_pass", report_sha256="b" * 64, report_bytes=1)
+
+    assert after(job(), REPORT, other) == after(job(), REPORT)
+
+
+@pytest.mark.parametrize("state", PRESUMED)
+def test_a_report_after_a_presumed_end_is_accepted_and_marked_late(state: str) -> None:
+    ended = after(job(state), REPORT)
+
+    assert (ended.state, ended.late, ended.result) == ("reported", 1, "done")
+
+
+@pytest.mark.parametrize("state", PRESUMED)
+def test_other_events_after_a_presumed_end_are_late_and_change_nothing(state: str) -> None:
+    for event in (Started(), Progress(note="x")):
+        assert job_machine.step(job(state), ATTEMPT, event, now=NOW) == ("late", job(state), ATTEMPT)
+
+
+@pytest.mark.parametrize("state", FINAL)
+@pytest.mark.parametrize("event", [Started(), Progress(note="x"), REPORT])
+def test_nothing_leaves_a_final_state(state: str, event: Data) -> None:
+    assert job_machine.step(job(state), ATTEMPT, event, now=NOW).job == job(state)
+
+
+def test_an_altered_report_counts_as_no_verdict_and_no_success() -> None:
+    step = job_machine.step(job("running"), ATTEMPT, REPORT, now=NOW, report_intact=False)
+
+    assert step.outcome == "report_altered"
+    assert (step.job.state, step.job.result, step.job.verdict) == ("reported", "failed", None)
+
+
+def test_a_kind_of_a_newer_version_has_no_effect() -> None:
+    assert job_machine.step(job(), ATTEMPT, None, now=NOW) == ("accepted", job(), ATTEMPT)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.sampled_from([Started(), Progress(note="x"), REPORT]), max_size=12))
+def test_any_order_and_repetition_of_an_attempts_events_ends_in_the_same_state(events: list[Data]) -> None:
+    plain = [event for event in (Started(), Progress(note="x"), REPORT) if event in events]
+    seen = after(job(), *events)
+
+    assert (seen.state, seen.result, seen.verdict) == (lambda j: (j.state, j.result, j.verdict))(after(job(), *plain))
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(st.sampled_from([Started(), Progress(note="x"), REPORT]), max_size=8))
+def test_the_state_only_moves_forward(events: list[Data]) -> None:
+    order = ["queued", "running", "reported"]
+    states = [after(job(), *events[:n]).state for n in range(len(events) + 1)]
+
+    assert all(order.index(a) <= order.index(b) for a, b in pairwise(states))
+
+
+@pytest.mark.req("M97")
+def test_no_started_within_its_limit_after_the_prompt_blocks_the_job() -> None:
+    delivered = replace(ATTEMPT, delivered_at=NOW)
+
+    assert job_machine.overdue(job("dispatched"), delivered, now=NOW + 120_000) is None
+    late = job_machine.overdue(job("dispatched"), delivered, now=NOW + 120_001)
+    assert late is not None and late.state == "agent_blocked"
+
+
+def test_the_limit_for_started_counts_from_the_prompt_not_from_the_queue() -> None:
+    assert job_machine.overdue(job("dispatched"), replace(ATTEMPT, delivered_at=3_000_000), now=3_100_000) is None
+
+
+def test_a_prompt_that_never_reaches_a_runner_has_a_limit_of_its_own() -> None:
+    late = job_machine.overdue(job("queued"), ATTEMPT, now=96_000)
+
+    assert late is not None and "never received" in late.detail
+
+
+def test_an_attempt_has_a_limit_whatever_it_says() -> None:
+    busy = replace(ATTEMPT, started_at=1, last_progress_at=3_600_000)
+
+    late = job_machine.overdue(job("running"), busy, now=3_600_001)
+    assert late is not None and late.state == "timed_out"
+
+
+@pytest.mark.parametrize("state", [*PRESUMED, *FINAL])
+def test_limits_are_for_open_jobs_only(state: str) -> None:
+    assert job_machine.overdue(job(state), ATTEMPT, now=10**12) is None
+    assert job_machine.presume(job(state), ATTEMPT, "lost", "", now=NOW) == (job(state), ATTEMPT)
+
+
+@pytest.mark.req("M98")
+def test_missed_heartbeats_are_counted_by_the_jobs_own_limit_and_never_end_it() -> None:
+    running = job("running", heartbeat_misses=3)
+    attempt = replace(ATTEMPT, started_at=NOW, last_heartbeat_at=NOW)
+
+    assert not job_machine.silent(running, attempt, heartbeat_s=10, heard_at=0, now=NOW + 30_000)
+    assert job_machine.silent(running, attempt, heartbeat_s=10, heard_at=0, now=NOW + 30_001)
+    assert job_machine.overdue(running, attempt, now=NOW + 60_000) is None
+
+
+@pytest.mark.req("M98")
+def test_a_slow_timer_of_the_agents_own_sets_the_interval() -> None:
+    attempt = replace(ATTEMPT, started_at=NOW, heartbeat_s=60.0)
+
+    assert not job_machine.silent(job("running"), attempt, heartbeat_s=1, heard_at=0, now=NOW + 300_000)
+
+
+def test_cancelling_ends_open_and_presumed_jobs_and_nothing_else() -> None:
+    for state in (*OPEN, *PRESUMED):
+        assert job_machine.cancel(job(state), ATTEMPT, "why", now=NOW)[0].state == "cancelled"
+    assert job_machine.cancel(job("reported"), ATTEMPT, "why", now=NOW)[0].state == "reported"
