@@ -5,6 +5,7 @@ import hmac
 import os
 import secrets
 import stat
+from functools import lru_cache
 from pathlib import Path
 
 from mam.broker.errors import FileRefused
@@ -85,6 +86,7 @@ def load(path: Path) -> bytes:
     return token
 
 
+@lru_cache(maxsize=4096)
 def derive(token: bytes, use: str, scope: str) -> bytes:
     """The MAC key for one *use* inside one *scope*; the stored token itself never signs anything."""
     return hmac.digest(token, f"mam/v1/{use}\0{scope}".encode(), hashlib.sha256)

@@ -1,6 +1,7 @@
 """The monitor as seen from other processes: is it there, start it, end it."""
 
 import contextlib
+import fcntl
 import os
 import signal
 import time
@@ -80,10 +81,26 @@ def ensure(mam: Mam, *, wait_s: float = 15.0, say: Callable[[str], None] = lambd
         found = look(mam.layout)
         if found is not None and found.ready:
             return _warned(found, say)
-        if found is None and pid is not None and proof.start_time(pid) is None:
+        ours_ended = pid is not None and proof.start_time(pid) is None
+        if found is None and ours_ended and not _lock_is_held(mam.layout):
             raise MonitorFailed(why=last_line(log), log=str(log))
         time.sleep(0.02)
     raise MonitorFailed(why=f"it is not ready after {wait_s:g} s", log=str(log))
+
+
+def _lock_is_held(layout: Layout) -> bool:
+    """Whether some monitor is there, or about to say so: ours may have lost a race against it."""
+    try:
+        descriptor = os.open(layout.monitor_lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
 
 
 def _warned(known: Known, say: Callable[[str], None]) -> Known:

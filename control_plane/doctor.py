@@ -1,4 +1,4 @@
-"""`mam doctor`: broken, not yet, fine; each finding with its remedy. It looks; only with `fix` does it change anything."""
+"""`mam doctor`: broken, not yet, fine; each finding with its remedy. It looks; only `repair` changes anything."""
 
 import os
 import shutil

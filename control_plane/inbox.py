@@ -136,7 +136,11 @@ class Inbox:
         if step.job != job:
             tx.put(step.job)
             self.changed_jobs.add(job.id)
-        if step.attempt != attempt:
+        if isinstance(data, ev.Progress) and attempt.started_at is not None:
+            # Seen often, and kept in the events anyway: not worth an audited row each time.
+            seen = step.attempt
+            tx.observe(seen, last_progress_at=seen.last_progress_at, last_note=seen.last_note)
+        elif step.attempt != attempt:
             tx.put(step.attempt)
         return step.outcome
 

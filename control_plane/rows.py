@@ -1,6 +1,7 @@
 """The rows of the registry, frozen: a change is a new row. Standard library only."""
 
 from dataclasses import dataclass, fields
+from functools import cache
 from typing import Any, ClassVar
 
 OPEN = ("queued", "waiting_local_directory", "dispatched", "running")
@@ -11,6 +12,11 @@ FINAL = ("reported", "cancelled")
 LIVE = ("starting", "running")
 
 
+@cache
+def _columns(kind: "type[Row]") -> tuple[str, ...]:
+    return tuple(field.name for field in fields(kind))
+
+
 @dataclass(frozen=True)
 class Row:
     table: ClassVar[str]
@@ -18,7 +24,7 @@ class Row:
 
     @classmethod
     def columns(cls) -> tuple[str, ...]:
-        return tuple(field.name for field in fields(cls))
+        return _columns(cls)
 
     def values(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in self.columns())

@@ -96,6 +96,13 @@ class Desk:
     def await_dead(self, pane: Pane) -> Pane:
         return until(lambda: (now := self.look(pane)) and now.dead and now, what="the pane is dead")
 
+    def await_code(self, pane: Pane) -> int:
+        """Wait for the exit code of a dead pane; a pane can be seen dead shortly before its code is known."""
+        dead = until(lambda: (now := self.look(pane)) and now.exit_code is not None and now, what="an exit code")
+        assert dead.dead
+        code: int = dead.exit_code
+        return code
+
     def clear(self) -> None:
         if self.kind == "tmux":
             subprocess.run(["tmux", "-L", self.server, "kill-server"], capture_output=True)

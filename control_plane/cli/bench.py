@@ -1,0 +1,20 @@
+"""mam bench cli|events|deliver|registry|all"""
+
+from mam.control_plane import bench
+from mam.control_plane.cli.base import Parser, emit, say, verb
+
+
+def run(words: list[str]) -> int:
+    def build(parser: Parser) -> None:
+        parser.add_argument("what", nargs="?", default="all", choices=[*bench.BENCHES, "all"])
+
+    args = verb(words, 1, "mam bench cli", "measure this installation, as ratios, against its budgets", build)
+    chosen = list(bench.BENCHES) if args.what == "all" else [args.what]
+    figures: list[bench.Figure] = []
+    for name in chosen:
+        say(f"measuring {name}")
+        figures += bench.BENCHES[name]()
+    lines = ["| what | measured | budget | met |", "|---|---|---|---|"]
+    lines += [f"| {f.what} | {f.value} | {f.budget} | {'yes' if f.met else 'NO'} |" for f in figures]
+    emit(args, [figure._asdict() for figure in figures], "\n".join(lines))
+    return 0 if all(figure.met for figure in figures) else 1

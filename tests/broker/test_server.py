@@ -1,0 +1,258 @@
+"""The embedded server: one a folder, private, and gone or back as asked."""
+
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from mam.broker import proof, server
+from mam.broker.errors import MamError
+from mam.broker.server import NoServer, PortInUse, Running, ServerFailed
+from mam.wrappers.process import spawn
+
+START = """
+import sys
+from pathlib import Path
+from mam.broker import server
+from mam.wrappers.process import spawn
+base = Path(sys.argv[1])
+print("ready", flush=True)
+sys.stdin.readline()
+print(*server.start(base / "broker", base / "secrets", sys.argv[2], binary=server.find_binary(None), spawn=spawn))
+"""
+
+
+def script(path: Path, text: str) -> Path:
+    path.write_text("#!/bin/sh\n" + text)
+    path.chmod(0o700)
+    return path
+
+
+def gone(pid: int) -> bool:
+    return proof.of(pid) is None
+
+
+def test_it_answers_as_each_of_its_users_once_it_has_started(embedded):
+    running = embedded.start()
+    assert server.running(embedded.folder) == running
+    for user in server.USERS:
+        embedded.bus(user).wait_ready(30)
+
+
+def test_starting_twice_gives_the_same_server(embedded):
+    assert embedded.start() == embedded.start()
+
+
+def test_two_processes_that_start_at_once_get_one_server(embedded, tmp_path):
+    command = [sys.executable, "-c", START, tmp_path, embedded.fingerprint]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    both = [subprocess.Popen(command, **pipes) for _ in range(2)]
+    for process in both:
+        assert process.stdout.readline() == "ready\n"
+    for process in both:
+        process.stdin.write("go\n")
+        process.stdin.flush()
+    said = [process.communicate()[0].split() for process in both]
+    assert [process.returncode for process in both] == [0, 0]
+    assert said[0] == said[1] == [str(part) for part in server.running(embedded.folder)]
+
+
+def test_the_server_outlives_the_process_that_started_it(embedded, tmp_path):
+    command = [sys.executable, "-c", START, tmp_path, embedded.fingerprint]
+    done = subprocess.run(command, input="go\n", capture_output=True, text=True, check=True)
+    pid = int(done.stdout.split()[1])
+    assert not gone(pid)
+    assert embedded.start().pid == pid
+
+
+def test_the_lock_lives_exactly_as_long_as_the_server(embedded, until):
+    running = embedded.start()
+    assert not embedded.lock_is_free()
+    os.kill(running.pid, signal.SIGKILL)
+    until(lambda: gone(running.pid), "the end of the server")
+    until(embedded.lock_is_free, "the end of the lock")
+    again = embedded.start()
+    assert again.pid != running.pid
+    assert not embedded.lock_is_free()
+
+
+@pytest.mark.xfail(strict=True, reason="server.py _await_other: it waits 10 s and never tries the lock again")
+def test_a_start_that_meets_a_dying_holder_of_the_lock_takes_over(embedded, until):
+    """After kill -9 the lock can outlast the pid for some milliseconds; another start can also fail meanwhile."""
+    embedded.folder.mkdir(mode=0o700)
+    holder = os.open(embedded.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
+    server.fcntl.flock(holder, server.fcntl.LOCK_EX)
+    found: list[Running | MamError] = []
+
+    def start() -> None:
+        try:
+            found.append(embedded.start())
+        except MamError as error:
+            found.append(error)
+
+    other = threading.Thread(target=start)
+    other.start()
+    until(lambda: _waits_for_lock(embedded.folder / "lock") == 2, "the second start")
+    os.close(holder)
+    other.join()
+    assert isinstance(found[0], Running), found[0]
+
+
+def _waits_for_lock(path: Path) -> int:
+    """How many descriptors of this process are open on *path*, or were closed after a failed try."""
+    here = Path("/proc/self/fd")
+    if not here.is_dir():
+        return 2
+    targets = []
+    for entry in here.iterdir():
+        try:
+            targets.append(os.readlink(entry))
+        except OSError:
+            continue
+    return max(2, targets.count(str(path)))
+
+
+@pytest.mark.xfail(strict=True, reason="server.py _await_other: a pid in server.json is enough, it may not listen yet")
+def test_a_second_start_returns_a_server_that_answers_and_no_sooner(embedded, tmp_path, until):
+    gate = tmp_path / "gate"
+    slow = script(tmp_path / "slow", f'while [ ! -e {gate} ]; do sleep 0.02; done\nexec {embedded.binary} "$@"\n')
+    first = threading.Thread(target=lambda: embedded.start(binary=slow))
+    first.start()
+    try:
+        until(lambda: server.running(embedded.folder) is not None, "the first start's record")
+        port = server.running(embedded.folder).port
+        opener = threading.Timer(1.0, gate.touch)
+        opener.start()
+        embedded.start()
+        with socket.socket() as probe:
+            answered = probe.connect_ex((server.HOST, port)) == 0
+    finally:
+        gate.touch()
+        first.join()
+    assert answered
+
+
+def test_a_wanted_port_in_use_names_its_holder_and_leaves_it_alone(embedded):
+    with socket.create_server((server.HOST, 0)) as mine:
+        port = mine.getsockname()[1]
+        with pytest.raises(PortInUse) as caught:
+            embedded.start(port=port)
+        assert f"(pid {os.getpid()})" in str(caught.value)
+        assert str(port) in str(caught.value)
+        assert "MAM_BROKER_PORT" in caught.value.remedy
+        with socket.create_connection((server.HOST, port)):
+            mine.accept()[0].close()
+    assert server.running(embedded.folder) is None
+    assert embedded.lock_is_free()
+    assert embedded.start(port=port).port == port
+
+
+def test_the_remembered_port_is_used_again_after_stop(embedded):
+    port = embedded.start().port
+    assert server.stop(embedded.folder)
+    assert server.remembered_port(embedded.folder) == port
+    assert embedded.start().port == port
+
+
+def test_a_remembered_port_that_somebody_took_is_left_to_them(embedded):
+    port = embedded.start().port
+    server.stop(embedded.folder)
+    with socket.create_server((server.HOST, port)):
+        running = embedded.start()
+        assert running.port != port
+        embedded.bus().wait_ready(30)
+
+
+def test_stopping_ends_the_server_and_twice_is_harmless(embedded):
+    running = embedded.start()
+    assert server.stop(embedded.folder) is True
+    assert gone(running.pid)
+    assert server.running(embedded.folder) is None
+    assert server.stop(embedded.folder) is False
+    assert server.stop(embedded.folder / "never made") is False
+
+
+def test_a_process_that_only_has_the_pid_of_the_record_is_never_ended(embedded):
+    embedded.folder.mkdir(mode=0o700)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        state = {"pid": child.pid, "start": "1", "boot": proof.boot_id(), "port": 1}
+        (embedded.folder / "server.json").write_text(json.dumps(state))
+        assert server.running(embedded.folder) is None
+        assert server.stop(embedded.folder) is False
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.communicate()
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", "null", '{"pid": "x"}', '{"pid": true, "port": "y"}', '{"port": null}']
+)
+def test_a_record_that_cannot_be_read_is_no_server_and_no_error(embedded, content):
+    embedded.folder.mkdir(mode=0o700)
+    (embedded.folder / "server.json").write_text(content)
+    assert server.running(embedded.folder) is None
+    assert server.stop(embedded.folder) is False
+    assert embedded.start() == server.running(embedded.folder)
+
+
+def test_a_program_that_ends_at_once_is_reported_with_its_last_words(embedded, tmp_path):
+    broken = script(tmp_path / "broken", "echo first\necho the last words >&2\nexit 3\n")
+    with pytest.raises(ServerFailed) as caught:
+        embedded.start(binary=broken)
+    assert "the last words" in str(caught.value)
+    assert str(embedded.folder / "nats.log") in caught.value.remedy
+    assert server.running(embedded.folder) is None
+    assert embedded.start() == server.running(embedded.folder)
+
+
+def test_a_program_that_cannot_run_leaves_no_lock(embedded, tmp_path):
+    with pytest.raises(MamError):
+        embedded.start(binary=tmp_path / "none")
+    assert embedded.lock_is_free()
+
+
+def test_a_preferred_program_is_taken_or_refused_by_name(tmp_path):
+    mine = script(tmp_path / "mine", "exit 0\n")
+    assert server.find_binary(mine) == mine
+    mine.chmod(0o600)
+    with pytest.raises(NoServer) as caught:
+        server.find_binary(tmp_path / "none")
+    assert str(tmp_path / "none") in str(caught.value)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def test_everything_it_writes_is_private_under_every_umask(embedded):
+    before = os.umask(0)
+    try:
+        embedded.start()
+    finally:
+        os.umask(before)
+    assert mode(embedded.folder) == 0o700
+    files = [path for path in embedded.folder.iterdir() if path.is_file()]
+    assert {path.name for path in files} == {"lock", "nats.conf", "nats.log", "server.json"}
+    files += list(embedded.secrets.iterdir())
+    assert {path.name: oct(mode(path)) for path in files} == {path.name: "0o600" for path in files}
+    assert len(list(embedded.secrets.iterdir())) == 3
+
+
+def test_spawn_is_given_the_lock_and_nothing_secret_on_its_command_line(embedded):
+    seen = []
+
+    def watch(argv, log, cwd, descriptors):
+        seen.append((list(argv), [os.readlink(f"/proc/self/fd/{descriptor}") for descriptor in descriptors]))
+        return spawn(argv, log, cwd, descriptors)
+
+    server.start(embedded.folder, embedded.secrets, embedded.fingerprint, binary=embedded.binary, spawn=watch)
+    assert seen == [([str(embedded.binary), "-c", str(embedded.folder / "nats.conf")], [str(embedded.folder / "lock")])]

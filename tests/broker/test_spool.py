@@ -1,0 +1,253 @@
+"""The spool: what is written survives, whole, until it is settled."""
+
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mam.broker import spool
+from mam.broker.bodies import new_id, now_ms
+
+TOPIC = "jobs/job-0123456789ab"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    (tmp_path / "spool").mkdir(mode=0o700)
+    return tmp_path / "spool"
+
+
+def put(folder: Path, wire: bytes = b"wire", *, beat: bool = False) -> str:
+    event_id = new_id()
+    spool.write(folder, event_id, TOPIC, wire, beat=beat)
+    return event_id
+
+
+def ids(folder: Path) -> list[str]:
+    return [item.id for item in spool.pending(folder)]
+
+
+@settings(deadline=None, max_examples=100)
+@given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\n"), max_size=80), st.binary())
+def test_topic_and_bytes_come_back_exactly(topic, wire):
+    with tempfile.TemporaryDirectory() as name:
+        event_id = new_id()
+        path = spool.write(Path(name), event_id, topic, wire)
+        assert list(spool.pending(Path(name))) == [spool.Spooled(path, event_id, topic, wire, False)]
+
+
+def test_a_spooled_event_is_private(folder):
+    before = os.umask(0)
+    try:
+        path = spool.write(folder, new_id(), TOPIC, b"x")
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+
+
+def test_the_oldest_comes_first(folder, until):
+    written = []
+    for _ in range(5):
+        written.append(put(folder))
+        last = now_ms()
+        until(lambda last=last: now_ms() > last, "the next millisecond")
+    assert ids(folder) == written
+
+
+def test_order_is_that_of_the_names_whatever_order_the_files_came_in(folder):
+    written = [f"{number:032x}" for number in range(6)]
+    for number in (3, 0, 5, 1, 4, 2):
+        (folder / f"{1_700_000_000_000 + number}-{written[number]}.event").write_bytes(b"t\nw")
+    assert ids(folder) == written
+
+
+def test_a_beat_is_known_from_an_event(folder):
+    event, beat = put(folder), put(folder, beat=True)
+    assert {item.id: item.beat for item in spool.pending(folder)} == {event: False, beat: True}
+
+
+def test_settling_drops_the_named_ones_and_twice_is_harmless(folder):
+    first, second, third = (put(folder) for _ in range(3))
+    assert spool.settle(folder, {first, third, new_id()}) == 2
+    assert ids(folder) == [second]
+    assert spool.settle(folder, {first, third}) == 0
+    assert ids(folder) == [second]
+
+
+def test_an_id_that_was_written_twice_is_settled_at_once(folder, until):
+    event_id = put(folder)
+    last = now_ms()
+    until(lambda: now_ms() > last, "the next millisecond")
+    spool.write(folder, event_id, TOPIC, b"wire")
+    assert ids(folder) == [event_id, event_id]
+    assert spool.settle(folder, {event_id}) == 2
+    assert ids(folder) == []
+
+
+def test_other_files_are_neither_read_nor_dropped(folder):
+    event_id = "0" * 32
+    others = [f".1700000000000-{event_id}.event.17", f"1700000000000-{event_id}.event.new", f"1-{event_id}.event"]
+    others += [f"1700000000000-{event_id[1:]}.event", "README", f"1700000000000-{'A' * 32}.event"]
+    for name in others:
+        (folder / name).write_bytes(b"t\nw")
+    (folder / f"1700000000000-{event_id}.event").mkdir()
+    assert ids(folder) == []
+    assert spool.settle(folder, {event_id}) == 0
+    assert len(list(folder.iterdir())) == len(others) + 1
+
+
+def test_a_file_or_folder_that_vanishes_meanwhile_is_no_error(folder, until):
+    for _ in range(3):
+        put(folder)
+    waiting = spool.pending(folder)
+    first = next(waiting)
+    gone, kept = sorted(path for path in folder.iterdir() if path != first.path)
+    gone.unlink()
+    assert [item.path for item in waiting] == [kept]
+    shutil.rmtree(folder)
+    assert ids(folder) == []
+    assert spool.settle(folder, {first.id}) == 0
+
+
+def test_burying_keeps_the_bytes_elsewhere(folder, tmp_path):
+    put(folder, b"nobody can read this")
+    (item,) = spool.pending(folder)
+    dead = spool.bury(item, tmp_path / "dead")
+    assert ids(folder) == []
+    assert dead.read_bytes() == f"{TOPIC}\nnobody can read this".encode()
+    assert stat.S_IMODE((tmp_path / "dead").stat().st_mode) == 0o700
+    put(folder)
+    (item,) = spool.pending(folder)
+    spool.bury(item, tmp_path / "dead")
+    assert len(list(spool.pending(tmp_path / "dead"))) == 2
+
+
+WRITER = """
+import resource, signal, sys
+from pathlib import Path
+from mam.broker import spool
+from mam.broker.bodies import new_id
+folder, limit, die = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "die"
+if die:
+    signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
+resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+try:
+    spool.write(folder, new_id(), "jobs/job-0123456789ab", b"x" * 5000)
+except OSError as error:
+    sys.exit(error.errno)
+"""
+
+
+def test_a_writer_that_is_killed_half_way_leaves_nothing_to_read(folder):
+    done = subprocess.run([sys.executable, "-c", WRITER, folder, "1000", "die"], check=False)
+    assert done.returncode == -signal.SIGXFSZ
+    (half,) = folder.iterdir()
+    assert half.stat().st_size == 1000
+    assert ids(folder) == []
+    put(folder)
+    assert len(ids(folder)) == 1
+
+
+def test_a_writer_without_room_says_so_and_leaves_no_file(folder):
+    done = subprocess.run([sys.executable, "-c", WRITER, folder, "1000", "live"], check=False)
+    assert done.returncode > 0
+    assert list(folder.iterdir()) == []
+
+
+LOOP = """
+import sys
+from pathlib import Path
+from mam.broker import spool
+from mam.broker.bodies import new_id
+while True:
+    name = new_id()
+    spool.write(Path(sys.argv[1]), name, "jobs/job-0123456789ab", name.encode() * 100)
+    print(name, flush=True)
+"""
+
+
+def test_what_a_killed_writer_had_written_is_there_and_whole(folder):
+    with subprocess.Popen([sys.executable, "-c", LOOP, folder], stdout=subprocess.PIPE, text=True) as writer:
+        said = [writer.stdout.readline().strip() for _ in range(20)]
+        writer.kill()
+        said += writer.stdout.read().split()
+    waiting = list(spool.pending(folder))
+    assert set(said) <= {item.id for item in waiting}
+    assert [item.id for item in waiting if item.wire != item.id.encode() * 100] == []
+
+
+@contextmanager
+def ordinary_user() -> Iterator[None]:
+    """Root may write anywhere, so a test about permissions is somebody else meanwhile."""
+    if os.geteuid() != 0:
+        yield
+        return
+    os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+
+
+def test_a_folder_that_may_only_be_read_keeps_nothing_and_loses_nothing():
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        folder.chmod(0o777)
+        with ordinary_user():
+            event_id = put(folder)
+            (path,) = folder.iterdir()
+        folder.chmod(0o555)
+        with ordinary_user():
+            with pytest.raises(PermissionError):
+                put(folder)
+            with pytest.raises(PermissionError):
+                spool.settle(folder, {event_id})
+            assert ids(folder) == [event_id]
+        assert list(folder.iterdir()) == [path]
+        folder.chmod(0o777)
+
+
+def test_a_missing_folder_is_an_error_for_the_writer(folder):
+    with pytest.raises(FileNotFoundError):
+        spool.write(folder / "none", new_id(), TOPIC, b"x")
+
+
+class TestWake:
+    @pytest.fixture
+    def fifo(self, tmp_path):
+        os.mkfifo(tmp_path / "wake", 0o600)
+        return tmp_path / "wake"
+
+    def test_a_reader_is_nudged(self, fifo):
+        reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            assert spool.wake(fifo) is True
+            assert os.read(reader, 10) == b"!"
+        finally:
+            os.close(reader)
+
+    def test_without_a_reader_or_a_fifo_nothing_waits(self, fifo):
+        assert spool.wake(fifo) is False
+        assert spool.wake(fifo.with_name("none")) is False
+
+    def test_a_full_fifo_is_not_waited_for(self, fifo):
+        both = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
+        try:
+            with pytest.raises(BlockingIOError):
+                while True:
+                    os.write(both, b"!" * 4096)
+            assert spool.wake(fifo) is False
+            os.read(both, 1 << 16)
+            assert spool.wake(fifo) is True
+        finally:
+            os.close(both)

@@ -1,0 +1,40 @@
+"""
+Build the wheel, install it elsewhere, and use it: an editable install hides missing packages and data.
+
+Usage: python -m tests.wheel VENV
+"""
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+HERE = Path(__file__).parents[1]
+
+
+def run(*argv: str, cwd: Path) -> str:
+    done = subprocess.run(argv, cwd=cwd, capture_output=True, text=True)
+    if done.returncode:
+        sys.exit(f"{' '.join(argv)} → {done.returncode}\n{done.stdout}{done.stderr}")
+    return done.stdout
+
+
+def main(venv: Path) -> None:
+    with tempfile.TemporaryDirectory(prefix="mam-wheel-") as folder:
+        place = Path(folder)
+        python = str(venv.absolute() / "bin" / "python")
+        run(python, "-m", "build", "--outdir", str(place / "dist"), str(HERE), cwd=place)
+        wheel = next((place / "dist").glob("*.whl"))
+        run(sys.executable, "-m", "venv", str(place / "env"), cwd=place)
+        run(str(place / "env" / "bin" / "pip"), "install", "-q", "--disable-pip-version-check", str(wheel), cwd=place)
+        mam = str(place / "env" / "bin" / "mam")
+        for words in (["--version"], ["--help"], ["job", "delegate", "--help"], ["demo", "--mux", "headless"]):
+            run(mam, *words, cwd=place)
+        imported = run(str(place / "env" / "bin" / "python"), "-c", "import mam.broker; print(mam.broker.__file__)", cwd=place)
+        if str(place) not in imported:
+            sys.exit(f"not the installed package: {imported}")
+    print("the wheel, installed elsewhere, runs the demo")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
