@@ -351,14 +351,13 @@ class Monitor:
 def start_server(mam: Mam) -> server.Running:
     """Start the embedded broker of a control root, or find it running. Raises what server.start raises."""
     layout, settings = mam.layout, mam.settings
-    wanted = settings.text("MAM_BROKER_PORT")
     return server.start(
         layout.broker,
         layout.secrets,
         mam.fingerprint,
         binary=server.find_binary(settings.path("MAM_NATS_SERVER")),
         spawn=process.spawn,
-        port=int(wanted) if wanted.isdigit() else None,
+        port=settings.port("MAM_BROKER_PORT"),
     )
 
 

@@ -201,7 +201,10 @@ def broker_ref(mam: Mam) -> BrokerRef:
     if password is None and settings.text("MAM_BROKER_PASSWORD"):
         password = layout.secrets / "broker-own.password"
     ca_file = settings.path("MAM_BROKER_CA_FILE")
-    return BrokerRef(url=url, password_file=str(password or ""), ca_file=str(ca_file or ""))
+    users_dir = settings.path("MAM_BROKER_USERS_DIR")
+    return BrokerRef(
+        url=url, password_file=str(password or ""), ca_file=str(ca_file or ""), users_dir=str(users_dir or "")
+    )
 
 
 def _open(mam: Mam, session: Session, cli: AgentCli, launch: Launch, say: Say) -> Session:

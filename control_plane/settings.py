@@ -125,6 +125,15 @@ class Settings(NamedTuple):
     def number(self, name: str, default: int) -> int:
         return max(1, round(self.seconds(name, default)))
 
+    def port(self, name: str) -> int | None:
+        """A port number, or None where it is not set. Raises Usage."""
+        value = self.values.get(name)
+        if not value:
+            return None
+        if not value.isascii() or not value.isdigit() or not 0 < int(value) < 65536:
+            raise Usage(what=f"{name}={value!r} is no port", hint="1 to 65535, or unset it")
+        return int(value)
+
     @property
     def no_daemon(self) -> bool:
         return self.flag("MAM_NO_SUBSCRIBER_DAEMON")

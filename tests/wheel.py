@@ -30,7 +30,9 @@ def main(venv: Path) -> None:
         mam = str(place / "env" / "bin" / "mam")
         for words in (["--version"], ["--help"], ["job", "delegate", "--help"], ["demo", "--mux", "headless"]):
             run(mam, *words, cwd=place)
-        imported = run(str(place / "env" / "bin" / "python"), "-c", "import mam.broker; print(mam.broker.__file__)", cwd=place)
+        imported = run(
+            str(place / "env" / "bin" / "python"), "-c", "import mam.broker; print(mam.broker.__file__)", cwd=place
+        )
         if str(place) not in imported:
             sys.exit(f"not the installed package: {imported}")
     print("the wheel, installed elsewhere, runs the demo")

@@ -19,9 +19,14 @@ class BrokerRef:
     secrets: str = ""
     password_file: str = ""
     ca_file: str = ""
+    users_dir: str = ""  # for a broker of yours with MAM's three users: broker-<user>.password each
 
     def endpoint(self, user: str) -> Endpoint | None:
         """How *user* reaches it, or None where the embedded one never ran. Raises FileRefused, Usage."""
+        if self.url and self.users_dir:
+            password = keys.read_private(server.password_file(Path(self.users_dir), user)).decode().strip()
+            own = parse_url(self.url, password, Path(self.ca_file) if self.ca_file else None)
+            return own._replace(user=user)
         if self.url:
             password = keys.read_private(Path(self.password_file)).decode().strip() if self.password_file else ""
             return parse_url(self.url, password, Path(self.ca_file) if self.ca_file else None)

@@ -77,17 +77,6 @@ def _free_port() -> int:
         return port
 
 
-def _lock_is_free(path: Path) -> bool:
-    descriptor = os.open(path, os.O_RDWR)
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    finally:
-        os.close(descriptor)
-    return True
-
-
 class Embedded:
     """One control root's embedded server, and buses as its users."""
 
@@ -114,7 +103,12 @@ class Embedded:
         return bus
 
     def lock_is_free(self) -> bool:
-        return _lock_is_free(self.folder / "lock")
+        with (self.folder / "lock").open("r+") as file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                return False
+        return True
 
     def kill(self) -> None:
         """kill -9, and return when the kernel has taken back what the server held."""
@@ -195,7 +189,7 @@ class MosquittoRig:
 
     def __init__(self, base: Path) -> None:
         if not MOSQUITTO.exists():
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"there is no {MOSQUITTO}")
+            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no {MOSQUITTO}")
         self._port = _free_port()
         self._config = base / "mosquitto.conf"
         self._config.write_text(f"listener {self._port} 127.0.0.1\nallow_anonymous true\npersistence false\n")

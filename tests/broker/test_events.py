@@ -180,8 +180,8 @@ BAD_EVERYWHERE += ["nul-is-\0-bad", "../../etc/passwd", "٠١٢٣٤٥٦٧٨", "j
 
 @pytest.mark.parametrize(
     ("job", "good"),
-    [*[(name, False) for name in BAD_EVERYWHERE], ("no", False), ("0123", False), ("short-7", False)]
-    + [("01234567", True), ("job-0123456789ab", True), ("a" * 64, True), ("9_-_-_-_", True)],
+    [(name, False) for name in (*BAD_EVERYWHERE, "no", "0123", "short-7")]
+    + [(name, True) for name in ("01234567", "job-0123456789ab", "a" * 64, "9_-_-_-_")],
 )
 def test_job_ids(job, good):
     body = bodies.Producer("p").job_event(job, 1, "started", {})
@@ -193,8 +193,8 @@ def test_job_ids(job, good):
 
 @pytest.mark.parametrize(
     ("session", "good"),
-    [*[(name, False) for name in BAD_EVERYWHERE], ("0123", False), ("_x", False), ("x" * 49, False)]
-    + [("no", True), ("w", True), ("w-1_a", True), ("x" * 48, True)],
+    [(name, False) for name in (*BAD_EVERYWHERE, "0123", "_x", "x" * 49)]
+    + [(name, True) for name in ("no", "w", "w-1_a", "x" * 48)],
 )
 def test_session_names(session, good):
     body = bodies.Producer("p").session_message(session, "cancel", {})
@@ -202,14 +202,6 @@ def test_session_names(session, good):
         assert events.check(events.SessionMessage, events.INBOX_DATA, body).frame.session == session
     else:
         assert refusal(lambda: events.check(events.SessionMessage, events.INBOX_DATA, body)).outcome == "schema"
-
-
-def test_events_are_frozen():
-    event = checked("job", "progress", {"note": "x"})
-    with pytest.raises(ValueError):
-        event.frame.attempt = 2
-    with pytest.raises(ValueError):
-        event.data.note = "y"
 
 
 values = st.recursive(
@@ -242,8 +234,10 @@ def test_arbitrary_data_of_a_known_kind_is_taken_or_refused_as_schema(where, dra
 @pytest.mark.xfail(strict=True, reason="events.py: integers of data have no bounds, and SQLite's have")
 @pytest.mark.parametrize(
     ("table", "kind", "member"),
-    [("job", "report", "report_bytes"), ("job", "started", "heartbeat_s"), ("runtime", "signal", "exit_code")]
-    + [("inbox", "say", "deliver_within_s"), ("runtime", "presence", "pid")],
+    [
+        *[("job", "report", "report_bytes"), ("job", "started", "heartbeat_s"), ("runtime", "signal", "exit_code")],
+        *[("inbox", "say", "deliver_within_s"), ("runtime", "presence", "pid"), ("runtime", "presence", "agent_pid")],
+    ],
 )
 def test_an_integer_that_no_database_holds_is_refused(table, kind, member):
     error = refusal(lambda: checked(table, kind, {**TABLES[table][2][kind][0], member: 10**400}))

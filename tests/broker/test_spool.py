@@ -106,7 +106,7 @@ def test_other_files_are_neither_read_nor_dropped(folder):
     assert len(list(folder.iterdir())) == len(others) + 1
 
 
-def test_a_file_or_folder_that_vanishes_meanwhile_is_no_error(folder, until):
+def test_a_file_or_folder_that_vanishes_meanwhile_is_no_error(folder):
     for _ in range(3):
         put(folder)
     waiting = spool.pending(folder)
@@ -215,11 +215,6 @@ def test_a_folder_that_may_only_be_read_keeps_nothing_and_loses_nothing():
             assert ids(folder) == [event_id]
         assert list(folder.iterdir()) == [path]
         folder.chmod(0o777)
-
-
-def test_a_missing_folder_is_an_error_for_the_writer(folder):
-    with pytest.raises(FileNotFoundError):
-        spool.write(folder / "none", new_id(), TOPIC, b"x")
 
 
 class TestWake:

@@ -91,7 +91,9 @@ class TestRun:
         pid_file = tmp_path / "pid"
         with pytest.raises(CommandTimedOut, match=r"0\.5 s"):
             # exec: the pid that is killed is the one that sleeps
-            process.run(["sh", "-c", 'trap "" TERM; echo $$ > "$1"; exec sleep 3600', "sh", str(pid_file)], timeout_s=0.5)
+            process.run(
+                ["sh", "-c", 'trap "" TERM; echo $$ > "$1"; exec sleep 3600', "sh", str(pid_file)], timeout_s=0.5
+            )
         assert not pid_file.exists() or proof.start_time(int(pid_file.read_text("utf-8"))) is None
 
     def test_a_missing_program_is_named(self) -> None:
@@ -144,7 +146,10 @@ class TestRun:
 class TestSpawn:
     def end(self, pid: int) -> None:
         os.killpg(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+        self.await_end(pid)
+
+    def await_end(self, pid: int) -> None:
+        until(lambda: proof.start_time(pid) is None)
 
     def test_it_leads_a_session_of_its_own_without_standard_input(self, tmp_path: Path) -> None:
         pid = process.spawn(["sh", "-c", 'read line || echo "no input"; exec sleep 3600'], tmp_path / "log", tmp_path)
@@ -159,7 +164,7 @@ class TestSpawn:
         before = os.umask(0)
         try:
             for word in ("first", "second"):
-                os.waitpid(process.spawn(["sh", "-c", f"echo {word}; echo {word} >&2"], log, tmp_path), 0)
+                self.await_end(process.spawn(["sh", "-c", f"echo {word}; echo {word} >&2"], log, tmp_path))
         finally:
             os.umask(before)
         assert log.read_text("utf-8").split() == ["first", "first", "second", "second"]
@@ -182,7 +187,7 @@ class TestSpawn:
         passed, kept = os.open(tmp_path, os.O_RDONLY), os.open(tmp_path, os.O_RDONLY)
         try:
             script = f"for n in {passed} {kept}; do [ -e /dev/fd/$n ] && echo has $n; done; true"
-            os.waitpid(process.spawn(["sh", "-c", script], tmp_path / "log", tmp_path, pass_fds=[passed]), 0)
+            self.await_end(process.spawn(["sh", "-c", script], tmp_path / "log", tmp_path, pass_fds=[passed]))
         finally:
             os.close(passed)
             os.close(kept)
@@ -194,15 +199,16 @@ class TestSpawn:
             process.spawn([program], tmp_path / "log", tmp_path)
 
 
-class TestUnnested:
-    AROUND = {"TMUX": "/tmp/t,1,0", "TMUX_PANE": "%3", "CLAUDECODE": "1", "HERDR_ENV": "1", "CMUX_X": "1"}
+AROUND = {"TMUX": "/tmp/t,1,0", "TMUX_PANE": "%3", "CLAUDECODE": "1", "HERDR_ENV": "1", "CMUX_X": "1"}
 
+
+class TestUnnested:
     def test_traces_of_another_agent_or_pane_are_dropped_and_the_rest_kept(self) -> None:
         kept = {"PATH": "/bin", "TMUX_TMPDIR": "/t", "MAM_SESSION": "s", "CMU": "no", "한": "글"}
-        assert process.unnested({**kept, **self.AROUND, "MAM_VERSION": "0", "CODEX_THREAD_ID": "x"}) == kept
+        assert process.unnested({**kept, **AROUND, "MAM_VERSION": "0", "CODEX_THREAD_ID": "x"}) == kept
 
     def test_in_our_own_pane_the_pane_itself_stays_true(self) -> None:
-        assert process.unnested_pane({"A": "1", **self.AROUND}) == {"A": "1", "TMUX": "/tmp/t,1,0", "TMUX_PANE": "%3"}
+        assert process.unnested_pane({"A": "1", **AROUND}) == {"A": "1", "TMUX": "/tmp/t,1,0", "TMUX_PANE": "%3"}
 
 
 class TestEndGroup:

@@ -1,0 +1,29 @@
+"""A pane on paper, and deliveries to it."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mam.broker.events import Say
+from mam.wrappers.delivery import Delivery, Ledger
+from tests.wrappers.terminal import PROMPT, WITHIN_S, Terminal
+
+
+@pytest.fixture
+def terminal() -> Terminal:
+    return Terminal()
+
+
+@pytest.fixture
+def ledger(tmp_path: Path) -> Ledger:
+    return Ledger(tmp_path / "deliveries")
+
+
+@pytest.fixture
+def start(terminal: Terminal, ledger: Ledger) -> Callable[..., Delivery]:
+    def make(order: Say | None = None) -> Delivery:
+        order = order or Say(prompt=PROMPT, deliver_within_s=WITHIN_S)
+        return terminal.delivery(order, ledger)
+
+    return make
