@@ -40,8 +40,19 @@ class _Shown(dict[str, object]):
     def __init__(self, data: Mapping[str, object]) -> None:
         super().__init__(data)
 
-    def __missing__(self, key: str) -> str:
-        return f"<{key}>"
+    def __missing__(self, key: str) -> "_Absent":
+        return _Absent(key)
+
+
+class _Absent:
+    def __init__(self, key: str) -> None:
+        self._key = key
+
+    def __format__(self, spec: str) -> str:
+        return f"<{self._key}>"
+
+    def __repr__(self) -> str:
+        return f"<{self._key}>"
 
 
 def _rebuild(kind: type[MamError], data: dict[str, object]) -> MamError:

@@ -24,6 +24,7 @@ Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}\z")]
 CommitSha = Annotated[str, Field(pattern=r"^[0-9a-f]{40}([0-9a-f]{24})?\z")]
 JobId = Annotated[str, Field(pattern=rf"^{JOB_ID.pattern}\z")]
 SessionName = Annotated[str, Field(pattern=rf"^{NAME.pattern}\z")]
+Count = Annotated[int, Field(ge=0, lt=MAX_SEQ)]
 Text = Annotated[str, Field(max_length=4000)]
 Result = Literal["done", "failed"]
 Verdict = Literal["pass", "not_pass"]
@@ -68,7 +69,9 @@ class Data(BaseModel):
 
 class Started(Data):
     cwd: Text = ""
-    heartbeat_s: int | None = None  # set where a timer of the agent's own sends heartbeats
+    heartbeat_s: Annotated[int, Field(ge=1, le=86_400)] | None = (
+        None  # set where a timer of the agent's own sends heartbeats
+    )
 
 
 class Heartbeat(Data):
@@ -84,7 +87,7 @@ class Report(Data):
     result: Result
     verdict: Verdict | None = None
     report_sha256: Sha256
-    report_bytes: int
+    report_bytes: Count
     summary: Text = ""
     base_sha: CommitSha | None = None
     head_sha: CommitSha | None = None
@@ -98,7 +101,7 @@ class Say(Data):
     """Free text for an agent's composer, outside of any job."""
 
     prompt: Annotated[str, Field(max_length=60_000)]
-    deliver_within_s: int
+    deliver_within_s: Annotated[int, Field(ge=1, lt=MAX_SEQ)]
 
 
 class Dispatch(Say):
@@ -139,18 +142,18 @@ class Signal(Data):
     name: SignalName
     state: str = ""
     evidence: Text = ""
-    exit_code: int | None = None
+    exit_code: Annotated[int, Field(gt=-(2**31), lt=2**31)] | None = None
     conversation_id: str | None = None
 
 
 class Presence(Data):
     online: bool
     incarnation: str
-    pid: int
+    pid: Count
     start_time: str
     boot_id: str
     version: str
-    agent_pid: int | None = None
+    agent_pid: Count | None = None
     agent_start: str | None = None
 
 

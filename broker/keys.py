@@ -38,13 +38,22 @@ def create(path: Path) -> bytes:
 
 
 def write_private(path: Path, content: bytes) -> None:
-    """Write a new file of mode 0600 and make it durable; raise FileExistsError where one is."""
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    """
+    Write a new file of mode 0600 and make it durable; raise FileExistsError where one is.
+
+    It appears whole or not at all: half a key would be refused for ever.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
-        os.write(descriptor, content)
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
         os.fsync(descriptor)
+        os.link(partial, path)  # unlike a rename this never replaces what is there
     finally:
         os.close(descriptor)
+        os.unlink(partial)
 
 
 def read_private(path: Path) -> bytes:
@@ -56,7 +65,7 @@ def read_private(path: Path) -> bytes:
         SecretPermissions: It is a link, belongs to another user, or others may read it.
     """
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError as error:
         raise KeyMissing(path=str(path)) from error
     except OSError as error:

@@ -38,6 +38,10 @@ class MemoryBroker:
     def enqueue(self, handler: Handler, message: Message) -> None:
         self._queue.put(lambda: handler(message))
 
+    def call(self, hook: Callable[[], None]) -> None:
+        """Run *hook* on the delivering thread, as a real bus does."""
+        self._queue.put(hook)
+
     def drain(self) -> None:
         """Return when everything sent so far was delivered."""
         done = threading.Event()
@@ -67,7 +71,7 @@ class MemoryBus:
         self.handlers: dict[str, Handler] = {}
         broker.buses.append(self)
         if on_connect is not None:
-            on_connect()
+            broker.call(on_connect)
 
     @property
     def connected(self) -> bool:
@@ -95,6 +99,7 @@ class MemoryBus:
 
     def drop(self) -> None:
         """Leave as a crash would: the broker sends the will."""
+        was_connected = self.connected
         self.close()
-        if self._will is not None:
+        if self._will is not None and was_connected:
             self._broker.send(self._will.topic, self._will.payload, retain=True)

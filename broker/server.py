@@ -23,13 +23,15 @@ import psutil
 
 from mam.broker import keys, proof
 from mam.broker.bus import Endpoint
-from mam.broker.errors import BrokerUnreachable, MamError
+from mam.broker.errors import BrokerUnreachable, FileRefused, MamError
 from mam.broker.mqtt import MqttBus
 from mam.broker.proof import ProcessId
 from mam.broker.topics import root
 
 USERS = ("control", "runner", "viewer")
 HOST = "127.0.0.1"
+START_WITHIN_S = 10.0
+PASSWORD_CHARS = 43  # 32 random bytes
 
 # argv, log file, folder to run in, descriptors to hand over -> pid
 Spawn = Callable[[Sequence[str], Path, Path, Sequence[int]], int]
@@ -87,8 +89,18 @@ def ensure_users(secrets_dir: Path) -> dict[str, str]:
             keys.write_private(path, secrets.token_urlsafe(32).encode() + b"\n")
         except FileExistsError:
             pass
-        passwords[user] = keys.read_private(path).decode().strip()
+        passwords[user] = _password(path)
     return passwords
+
+
+def _password(path: Path) -> str:
+    """Raises FileRefused for anything shorter than what we write: an empty password would let anybody in."""
+    text = keys.read_private(path).decode("utf-8", "replace").strip()
+    if len(text) < PASSWORD_CHARS:
+        raise FileRefused(
+            path=str(path), why="it holds no password of ours", hint="remove it; the next start makes one"
+        )
+    return text
 
 
 def permissions(fingerprint: str) -> dict[str, tuple[list[str], list[str]]]:
@@ -224,8 +236,7 @@ def remembered_port(folder: Path) -> int | None:
 
 def endpoint(secrets_dir: Path, port: int, user: str) -> Endpoint:
     """How *user* reaches the embedded server on *port*."""
-    password = keys.read_private(password_file(secrets_dir, user)).decode().strip()
-    return Endpoint(HOST, port, user, password)
+    return Endpoint(HOST, port, user, _password(password_file(secrets_dir, user)))
 
 
 def start(
@@ -245,51 +256,67 @@ def start(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            return _await_other(folder)
-        passwords = ensure_users(secrets_dir)
+        found = _lock_or_find(folder, lock)
+        if found is not None:
+            _greet(folder, secrets_dir, fingerprint, found, 0)
+            return found
+        log = folder / "nats.log"
+        log_begins = log.stat().st_size if log.exists() else 0
         chosen = _choose_port(folder, port)
         config = folder / "nats.conf"
-        _write(config, configuration(folder, fingerprint, chosen, passwords))
-        pid = spawn([str(binary), "-c", str(config)], folder / "nats.log", folder, [lock])
+        _write(config, configuration(folder, fingerprint, chosen, ensure_users(secrets_dir)))
+        pid = spawn([str(binary), "-c", str(config)], log, folder, [lock])
     finally:
         os.close(lock)  # the server holds the same lock through its own descriptor
-    server = proof.of(pid)
-    if server is None:
-        raise ServerFailed(why=_last_line(folder / "nats.log"), log=str(folder / "nats.log"))
-    state: dict[str, object] = {"pid": pid, "start": server.start, "boot": server.boot, "port": chosen}
-    _write(_state_file(folder), json.dumps(state))
-    _greet(folder, secrets_dir, fingerprint, state)
-    return Running(pid, chosen)
+    started = proof.of(pid)
+    if started is None:
+        raise ServerFailed(why=_last_line(log, log_begins), log=str(log))
+    _write(_state_file(folder), json.dumps({**started._asdict(), "port": chosen}))
+    running_now = Running(pid, chosen)
+    try:
+        _greet(folder, secrets_dir, fingerprint, running_now, log_begins)
+    except ServerFailed:
+        stop(folder)  # a server that does not answer would hold the lock for ever
+        raise
+    return running_now
 
 
-def _await_other(folder: Path) -> Running:
-    """Another process holds the lock: its server is up, or about to be."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
-        found = running(folder)
+def _lock_or_find(folder: Path, lock: int) -> Running | None:
+    """
+    Take the lock (None), or return the server of whoever holds it.
+
+    Both are tried again and again for 10 s: the holder may be a server that is
+    dying, or a start that is about to succeed or to fail.
+    """
+    deadline = time.monotonic() + START_WITHIN_S
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return None
+        except OSError:
+            found = running(folder)
         if found is not None:
             return found
-        time.sleep(0.02)
-    raise ServerFailed(why="another start holds its lock and does not finish", log=str(folder / "nats.log"))
+        if time.monotonic() > deadline:
+            log = str(folder / "nats.log")
+            raise ServerFailed(why="another start holds its lock and does not finish", log=log)
+        time.sleep(0.01)
 
 
-def _greet(folder: Path, secrets_dir: Path, fingerprint: str, state: dict[str, object]) -> None:
+def _greet(folder: Path, secrets_dir: Path, fingerprint: str, started: Running, log_begins: int) -> None:
+    """Return when the server has answered an MQTT client. Raises ServerFailed after 10 s, or when it ended."""
     log = folder / "nats.log"
-    port = int(str(state["port"]))
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + START_WITHIN_S
     while True:
-        if _process(state) is None:
-            raise ServerFailed(why=_last_line(log), log=str(log))
+        if running(folder) != started:
+            raise ServerFailed(why=_last_line(log, log_begins), log=str(log))
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            if probe.connect_ex((HOST, port)) == 0:
+            if probe.connect_ex((HOST, started.port)) == 0:
                 break
         if time.monotonic() > deadline:
-            raise ServerFailed(why="it does not listen after 10 s", log=str(log))
+            raise ServerFailed(why=f"it does not listen after {START_WITHIN_S:g} s", log=str(log))
         time.sleep(0.005)
-    bus = MqttBus(endpoint(secrets_dir, port, "viewer"), root(fingerprint))
+    bus = MqttBus(endpoint(secrets_dir, started.port, "viewer"), root(fingerprint))
     try:
         bus.wait_ready(max(0.1, deadline - time.monotonic()))
     except BrokerUnreachable as error:
@@ -298,9 +325,10 @@ def _greet(folder: Path, secrets_dir: Path, fingerprint: str, state: dict[str, o
         bus.close()
 
 
-def _last_line(log: Path) -> str:
+def _last_line(log: Path, begins: int) -> str:
+    """What this start said last; *begins* is where the log of earlier ones ends."""
     try:
-        lines = log.read_text("utf-8", "replace").strip().splitlines()
+        lines = log.read_bytes()[begins:].decode("utf-8", "replace").strip().splitlines()
     except OSError:
         return "it left no log"
     return lines[-1] if lines else "it ended without a word"

@@ -91,9 +91,10 @@ def seal(body: Mapping[str, object], *, token: bytes, use: str, scope: str, topi
     """
     Return the wire bytes of *body*, bound to *topic* and signed with the key for (*use*, *scope*).
 
-    Lone surrogates become ``?``; floats raise ValueError, since the reader refuses them.
+    Lone surrogates become ``?``; what a reader would refuse (floats, keys that collide) raises ValueError.
     """
     data = json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
+    _DECODER.decode(data.decode())
     wire = _encode_wrapper(kid, data, _mac(token, use, scope, kid, topic, data))
     if len(wire) > MAX_WIRE_BYTES:
         raise ValueError(f"an event of {len(wire)} bytes is over the limit of {MAX_WIRE_BYTES}")

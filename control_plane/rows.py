@@ -1,7 +1,6 @@
 """The rows of the registry, frozen: a change is a new row. Standard library only."""
 
 from dataclasses import dataclass, fields
-from functools import cache
 from typing import Any, ClassVar
 
 OPEN = ("queued", "waiting_local_directory", "dispatched", "running")
@@ -12,9 +11,7 @@ FINAL = ("reported", "cancelled")
 LIVE = ("starting", "running")
 
 
-@cache
-def _columns(kind: "type[Row]") -> tuple[str, ...]:
-    return tuple(field.name for field in fields(kind))
+_COLUMNS: dict[str, tuple[str, ...]] = {}  # asked for with every row: looked up once
 
 
 @dataclass(frozen=True)
@@ -24,7 +21,9 @@ class Row:
 
     @classmethod
     def columns(cls) -> tuple[str, ...]:
-        return _columns(cls)
+        if cls.table not in _COLUMNS:
+            _COLUMNS[cls.table] = tuple(field.name for field in fields(cls))
+        return _COLUMNS[cls.table]
 
     def values(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in self.columns())

@@ -1,4 +1,4 @@
-"""A runner's line to the monitor: connection, presence, what goes out, what comes in. Never raises for the bus's sake."""
+"""A runner's line to the monitor: connection, presence, what goes out, what comes in."""
 
 import os
 import time

@@ -231,7 +231,6 @@ def test_arbitrary_data_of_a_known_kind_is_taken_or_refused_as_schema(where, dra
         assert error.outcome == "schema"
 
 
-@pytest.mark.xfail(strict=True, reason="events.py: integers of data have no bounds, and SQLite's have")
 @pytest.mark.parametrize(
     ("table", "kind", "member"),
     [

@@ -121,7 +121,6 @@ def test_a_folder_is_no_key(tmp_path):
     assert isinstance(refusal(tmp_path / "key"), SecretPermissions)
 
 
-@pytest.mark.xfail(strict=True, reason="keys.py read_private: os.open without O_NONBLOCK waits for a fifo's writer")
 def test_a_fifo_is_refused_at_once(tmp_path):
     path = tmp_path / "key"
     os.mkfifo(path, 0o600)

@@ -85,7 +85,6 @@ def test_the_lock_lives_exactly_as_long_as_the_server(embedded, until):
 
 
 @pytest.mark.skipif(not proof.LINUX, reason="looks into /proc")
-@pytest.mark.xfail(strict=True, reason="server.py _await_other: it waits 10 s and never tries the lock again")
 def test_a_start_that_meets_a_dying_holder_of_the_lock_takes_over(embedded, until):
     """After kill -9 the lock can outlast the pid for some milliseconds; another start can also fail meanwhile."""
     embedded.folder.mkdir(mode=0o700)
@@ -113,7 +112,6 @@ def _opened(path: Path) -> int:
     return [link.resolve() for link in Path("/proc/self/fd").iterdir()].count(path)
 
 
-@pytest.mark.xfail(strict=True, reason="server.py _await_other: a pid in server.json is enough, it may not listen yet")
 def test_a_second_start_returns_a_server_that_answers_and_no_sooner(embedded, tmp_path, until):
     gate = tmp_path / "gate"
     slow = script(tmp_path / "slow", f'while [ ! -e {gate} ]; do sleep 0.02; done\nexec {embedded.binary} "$@"\n')

@@ -147,9 +147,6 @@ def test_users_and_passwords_are_made_once_and_differ(embedded):
     assert min(len(password) for password in made.values()) >= 43
 
 
-@pytest.mark.xfail(
-    strict=True, reason="server.py ensure_users: a crash between open and write leaves an empty password"
-)
 @pytest.mark.parametrize("half", [b"", b"\n", b"abc"])
 def test_half_a_password_is_never_used(embedded, half):
     path = server.password_file(embedded.secrets, "control")

@@ -98,7 +98,15 @@ class Desk:
 
     def await_code(self, pane: Pane) -> int:
         """Wait for the exit code of a dead pane; a pane can be seen dead shortly before its code is known."""
-        dead = until(lambda: (now := self.look(pane)) and now.exit_code is not None and now, what="an exit code")
+
+        def known() -> Pane | None:
+            now = self.look(pane)
+            if now and now.dead and now.exit_code is None and self.kind == "tmux":
+                # tmux 3.3a overlooks about every twelfth child's end until another child ends.
+                tmux(self.server, "run-shell", "true")
+            return now if now and now.exit_code is not None else None
+
+        dead = until(known, what="an exit code")
         assert dead.dead
         code: int = dead.exit_code
         return code

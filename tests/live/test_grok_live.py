@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from mam.control_plane import sessions
 from tests.standin.model import ModelStandIn
 from tests.support import Root, git, until
 
@@ -109,8 +110,6 @@ def test_a_stopped_agent_comes_back_with_the_same_conversation(team: Root) -> No
 
 
 def _screen(team: Root) -> str:
-    from mam.control_plane import sessions
-
     session = team.session("writer")
     return sessions.multiplexer(team.parts, session).screen(session.pane).text
 
