@@ -1,11 +1,7 @@
 """The Bus protocol: what MAM asks of a message bus, and no more."""
 
 from collections.abc import Callable
-from pathlib import Path
 from typing import NamedTuple, Protocol
-from urllib.parse import unquote, urlsplit
-
-from mam.broker.errors import Usage
 
 
 class Message(NamedTuple):
@@ -52,45 +48,3 @@ class Bus(Protocol):
     def close(self, *, flush_s: float = 2.0) -> None:
         """Send what was handed over, say goodbye (no will), and leave. Closing twice is harmless."""
         ...
-
-
-class Endpoint(NamedTuple):
-    """Where a broker is and who we are there. The password never shows in a repr."""
-
-    host: str
-    port: int
-    user: str = ""
-    password: str = ""
-    tls: bool = False
-    ca_file: Path | None = None
-
-    def __repr__(self) -> str:
-        return f"Endpoint({self.url})"
-
-    @property
-    def url(self) -> str:
-        user = f"{self.user}@" if self.user else ""
-        return f"mqtt{'s' if self.tls else ''}://{user}{self.host}:{self.port}"
-
-
-def parse_url(url: str, password: str = "", ca_file: Path | None = None) -> Endpoint:
-    """
-    Read ``mqtt[s]://user@host:port``. Raises Usage.
-
-    A password inside the URL is refused: URLs end up in process lists and logs.
-    """
-    try:
-        parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
-    except ValueError as error:
-        raise Usage(what=f"the broker URL cannot be read: {error}", hint=_URL_HINT) from error
-    if parts.scheme not in ("mqtt", "mqtts") or not host:
-        raise Usage(what=f"the broker URL cannot be read: {parts.scheme or '?'}://{host or '?'}", hint=_URL_HINT)
-    if parts.password is not None:
-        raise Usage(what="the broker URL holds a password", hint="put it into MAM_BROKER_PASSWORD_FILE (mode 0600)")
-    tls = parts.scheme == "mqtts"
-    user = unquote(parts.username or "")
-    return Endpoint(host, port or (8883 if tls else 1883), user, password, tls, ca_file)
-
-
-_URL_HINT = "write MAM_BROKER_URL=mqtt[s]://user@host:port"

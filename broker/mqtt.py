@@ -20,8 +20,9 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
-from mam.broker.bus import Endpoint, Handler, Message, Will
+from mam.broker.bus import Handler, Message, Will
 from mam.broker.errors import BrokerUnreachable
+from mam.broker.urls import Endpoint
 
 _log = logging.getLogger("mam.bus")
 

@@ -22,11 +22,11 @@ from typing import NamedTuple
 import psutil
 
 from mam.broker import keys, proof
-from mam.broker.bus import Endpoint
 from mam.broker.errors import BrokerUnreachable, FileRefused, MamError
 from mam.broker.mqtt import MqttBus
 from mam.broker.proof import ProcessId
 from mam.broker.topics import root
+from mam.broker.urls import Endpoint
 
 USERS = ("control", "runner", "viewer")
 HOST = "127.0.0.1"

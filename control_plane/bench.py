@@ -16,9 +16,9 @@ from typing import NamedTuple
 from mam.agents import catalog
 from mam.broker import keys, proof, server, topics
 from mam.broker.bodies import Producer, now_ms
-from mam.broker.bus import Endpoint
 from mam.broker.mqtt import MqttBus
 from mam.broker.signing import seal
+from mam.broker.urls import Endpoint
 from mam.control_plane import daemon, jobs, root, sessions, watch
 from mam.control_plane import settings as config
 from mam.control_plane.inbox import Inbox

@@ -19,9 +19,10 @@ from filelock import FileLock, Timeout
 
 from mam.broker import keys, proof, server, topics
 from mam.broker.bodies import now_ms
-from mam.broker.bus import Bus, Endpoint, Message, Will
+from mam.broker.bus import Bus, Message, Will
 from mam.broker.errors import MamError
 from mam.broker.mqtt import MqttBus
+from mam.broker.urls import Endpoint
 from mam.broker.version import VERSION
 from mam.control_plane import projection, registry, sessions, watch
 from mam.control_plane.audit import AuditLog

@@ -239,13 +239,16 @@ def _open(mam: Mam, session: Session, cli: AgentCli, launch: Launch, say: Say) -
     launching.write(spec, run_dir / "launch.json")
     argv = [mam.command, "runner", str(run_dir / "launch.json")]
     say(f"opening a pane in {session.mux}")
-    pane = multiplexer(mam, session).open(
-        PaneSpec(tag(mam, session.name), session.name, Path(session.cwd), pane_env, argv)
-    )
-    with mam.registry.transaction() as tx:
-        current = need_session(tx, session.name)
-        opened = replace(current, pane=pane.id, updated_at=now_ms())
-        tx.put(opened)
+    mux = multiplexer(mam, session)
+    pane = mux.open(PaneSpec(tag(mam, session.name), session.name, Path(session.cwd), pane_env, argv))
+    try:
+        with mam.registry.transaction() as tx:
+            current = need_session(tx, session.name)
+            opened = replace(current, pane=pane.id, updated_at=now_ms())
+            tx.put(opened)
+    except MamError:
+        mux.close(pane.id, tag(mam, session.name))  # a pane that no row names would be nobody's
+        raise
     projection.write(mam)
     spool.wake(layout.monitor_wake)
     return opened

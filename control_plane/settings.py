@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker.errors import MamError, Usage
+from mam.broker.urls import parse_url
 
 BINDING = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "MAM_JOBS_DIR", "DELEGATE_JOB_LOGS_DIR")
 
@@ -159,6 +160,19 @@ class Settings(NamedTuple):
         return self.number("MAM_HEARTBEAT_MISSES", 6)
 
 
+def check(settings: Settings) -> Settings:
+    """Read every setting that can be wrong, so that it is refused now and not in the middle of something."""
+    for name in ("MAM_READY_WITHIN_S", "MAM_KEEP_DAYS"):
+        settings.seconds(name, 1)
+    settings.port("MAM_BROKER_PORT")
+    _ = settings.started_within_s, settings.deliver_within_s, settings.attempt_limit_s
+    _ = settings.heartbeat_s, settings.heartbeat_misses
+    url = settings.text("MAM_BROKER_URL")
+    if url:
+        parse_url(url)
+    return settings
+
+
 def absolute(value: str, cwd: Path) -> Path:
     """*value* as an absolute path without `..`, links kept: a name that the user chose stays as chosen."""
     return Path(os.path.normpath(cwd / Path(value).expanduser() if value.startswith("~") else cwd / value))
@@ -167,12 +181,17 @@ def absolute(value: str, cwd: Path) -> Path:
 def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> Settings:
     """Read the environment, once per process. `.mam.env` is added when the control root is known."""
     source = dict(os.environ if environ is None else environ)
+    source["PATH"] = source.get("PATH") or os.defpath  # agents in panes need a shell at least
     return Settings(source, source, cwd or _working_directory())
 
 
 def _working_directory() -> Path:
     try:
-        return Path.cwd()
+        folder = Path.cwd()
+        str(folder).encode()
+        return folder
+    except UnicodeEncodeError as error:
+        raise Usage(what="the working directory's name is no UTF-8 text", hint="rename it") from error
     except FileNotFoundError as error:
         raise Usage(what="the working directory is gone", hint="cd to a directory that exists") from error
 

@@ -34,7 +34,7 @@ class Mam:
         """Raises NoControlRoot, Usage; the registry itself is not touched yet."""
         first = config.load()
         env_file = config.layout(first, root, jobs).env_file
-        settings = config.with_env_file(first, env_file)
+        settings = config.check(config.with_env_file(first, env_file))
         # Once more: `.mam.env` may name the jobs, logs and sessions of this control root.
         return cls(settings, config.layout(settings, root, jobs)._replace(env_file=env_file), by=by)
 

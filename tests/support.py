@@ -102,7 +102,7 @@ class Root:
     @property
     def parts(self) -> Mam:
         """The same control root in this process."""
-        environ = {"PATH": os.environ["PATH"], "HOME": os.environ["HOME"], **self.env}
+        environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **self.env}
         settings = config.Settings(environ, environ, self.path)
         return Mam(settings, config.layout(settings, str(self.path)), by="test")
 

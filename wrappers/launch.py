@@ -6,8 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mam.broker import keys, server
-from mam.broker.bus import Endpoint, parse_url
 from mam.broker.errors import FileRefused
+from mam.broker.urls import Endpoint, parse_url
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mam.broker import keys, proof, spool, topics
 from mam.broker.bodies import Producer
-from mam.broker.bus import Bus, Endpoint, Message, Will
+from mam.broker.bus import Bus, Message, Will
 from mam.broker.events import (
     INBOX_DATA,
     RUNTIME_DATA,
@@ -24,6 +24,7 @@ from mam.broker.mqtt import MqttBus
 from mam.broker.proof import ProcessId
 from mam.broker.signing import seal, unseal
 from mam.broker.spool import Spooled
+from mam.broker.urls import Endpoint
 from mam.broker.version import VERSION
 from mam.wrappers.launch import LaunchSpec
 from mam.wrappers.relay import Relay

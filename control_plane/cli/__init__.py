@@ -7,10 +7,11 @@ short command costs.
 
 import importlib
 import json
+import os
 import sys
 from collections.abc import Sequence
 
-from mam.broker.errors import MamError
+from mam.broker.errors import MamError, Usage
 from mam.broker.version import VERSION
 
 if __name__ != "mam.control_plane.cli":
@@ -44,6 +45,7 @@ EXIT_CODES = """exit codes: 0 done · 1 refused or failed · 2 wrong usage or pl
 
 def main(argv: Sequence[str] | None = None) -> int:
     """The console script. Never raises: every error becomes one message and an exit code."""
+    _insist_on_utf8()
     words = list(sys.argv[1:] if argv is None else argv)
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
@@ -59,11 +61,33 @@ def main(argv: Sequence[str] | None = None) -> int:
     except BrokenPipeError:
         sys.stderr.close()  # whoever read us has seen enough
         return 141
+    except OSError as error:
+        # A disk that is full, a directory of somebody else's: the machine's trouble, said in its words.
+        what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+        _show("os_error", what, "`mam doctor` looks closer", {"errno": error.errno}, as_json="--json" in words)
+        return 1
     except Exception as error:  # noqa: BLE001 (the border to the person)
         return _internal(error, as_json="--json" in words)
 
 
+def _insist_on_utf8() -> None:
+    """Start anew in UTF-8 mode where the environment forced another encoding of paths: rows and wires are UTF-8."""
+    if sys.getfilesystemencoding() not in ("utf-8", "utf8"):
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+
+
+def _check_text(words: list[str]) -> None:
+    """Raise Usage for words that are no text: no row, topic or prompt could carry them."""
+    for word in words:
+        try:
+            word.encode()
+        except UnicodeEncodeError as error:
+            shown = word.encode("utf-8", "backslashreplace").decode()
+            raise Usage(what=f"{shown} is no UTF-8 text", hint="rename it, or use another path") from error
+
+
 def _run(words: list[str]) -> int:
+    _check_text(words)
     if not words or words[0] in ("-h", "--help", "help"):
         print(_help())
         return 0 if words else 2
@@ -78,8 +102,6 @@ def _run(words: list[str]) -> int:
     elif name in INTERNAL:
         module = INTERNAL[name]
     else:
-        from mam.broker.errors import Usage
-
         raise Usage(what=f"there is no verb {name!r}", hint="`mam --help` lists them")
     found = importlib.import_module(f"mam.control_plane.cli.{module}")
     code: int = found.run(words)

@@ -17,10 +17,11 @@ from pathlib import Path
 import pytest
 
 from mam.broker import server
-from mam.broker.bus import Bus, Endpoint, Message, Will
+from mam.broker.bus import Bus, Message, Will
 from mam.broker.memory import MemoryBroker, MemoryBus
 from mam.broker.mqtt import MqttBus
 from mam.broker.topics import root
+from mam.broker.urls import Endpoint
 from mam.wrappers.process import spawn
 
 LONG_S = 30.0  # only a broken claim waits this long

@@ -4,10 +4,11 @@ import socket
 
 import pytest
 
-from mam.broker.bus import Endpoint, Will
+from mam.broker.bus import Will
 from mam.broker.errors import BrokerUnreachable
 from mam.broker.mqtt import MqttBus
 from mam.broker.topics import root
+from mam.broker.urls import Endpoint
 
 JOB, OTHER = "jobs/contract-1", "jobs/contract-2"
 PRESENCE = "agents/w1/presence"
