@@ -9,7 +9,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mam.broker import proof
+from mam.broker.proof import ProcessId
 from mam.control_plane.wiring import mam_command
+from mam.wrappers import process
 from mam.wrappers.headless import Headless
 from mam.wrappers.mux import Multiplexer, MuxGone, Pane, PaneSpec
 from mam.wrappers.tmux import Tmux
@@ -40,7 +43,7 @@ class Reader(NamedTuple):
 
 
 class Desk:
-    """One server: nothing of it is shared with another test, and `clear` ends all of it."""
+    """One server: nothing of it is shared with another test."""
 
     def __init__(self, kind: str, folder: Path) -> None:
         self.kind, self.folder = kind, folder
@@ -48,6 +51,7 @@ class Desk:
         # No home, no locale, no TERM: what a service manager gives. The last one keeps Python from adding to it.
         self.environ = {"PATH": os.environ["PATH"], "ABOVE": "the server's", "PYTHONCOERCECLOCALE": "0"}
         self.mux = self.client(self.environ)
+        self._programs: list[ProcessId] = []
 
     def client(self, environ: Mapping[str, str], config: str = "/dev/null") -> Multiplexer:
         """Another client of the same server."""
@@ -65,7 +69,11 @@ class Desk:
     ) -> Pane:
         name = name or f"n{secrets.token_hex(4)}"
         spec = PaneSpec(f"tag-{secrets.token_hex(4)}", name, cwd or self.folder, env or {}, argv)
-        return (mux or self.mux).open(spec)
+        pane = (mux or self.mux).open(spec)
+        program = proof.of(pane.pid)
+        if program is not None:
+            self._programs.append(program)
+        return pane
 
     def program(self, *words: str, **more: Any) -> Pane:
         return self.open(sys.executable, PROGRAMS, *words, **more)
@@ -112,6 +120,12 @@ class Desk:
         return code
 
     def clear(self) -> None:
+        """End the server, then each program that outlived its pane."""
+        self._end_server()
+        for program in self._programs:
+            process.end_group(program, wait_s=1)
+
+    def _end_server(self) -> None:
         if self.kind == "tmux":
             subprocess.run(["tmux", "-L", self.server, "kill-server"], capture_output=True)
             folder = Path(os.environ.get("TMUX_TMPDIR", "/tmp")) / f"tmux-{os.getuid()}"

@@ -105,7 +105,7 @@ class TestPaste:
 
     def test_two_clients_that_paste_into_one_pane_at_once_do_not_cut_into_each_other(self, desk: Desk) -> None:
         reader = desk.reader()
-        texts = ["one " * 10_000, "two " * 10_000, "six " * 10_000]
+        texts = [f"{word} " * 100_000 for word in ("one", "two", "six")]  # each far over what a pipe takes at once
         clients = [desk.client(desk.environ) for _ in texts]
         threads = [
             threading.Thread(target=client.paste, args=(reader.pane.id, text))

@@ -45,6 +45,15 @@ def tool() -> None:
         say("tool ended")
 
 
+def giver() -> None:
+    """Give the terminal to the leader's group, stop, and go on reading."""
+    signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+    say("ready")
+    os.tcsetpgrp(0, os.getpgid(os.getppid()))
+    os.kill(os.getpid(), signal.SIGSTOP)
+    say(f"heard {sys.stdin.readline().strip()}")
+
+
 def facts() -> None:
     """Say what we were born with."""
     seen: dict[str, object] = {"env": dict(os.environ), "cwd": os.getcwd(), "words": sys.argv[2:]}
@@ -58,4 +67,4 @@ def facts() -> None:
 
 
 if __name__ == "__main__":
-    {"echo": echo, "deaf": deaf, "tool": tool, "facts": facts}[sys.argv[1]]()
+    {"echo": echo, "deaf": deaf, "tool": tool, "giver": giver, "facts": facts}[sys.argv[1]]()

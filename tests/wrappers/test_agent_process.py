@@ -178,8 +178,8 @@ class TestTerminal:
             assert stage.looks(times) is True
 
     def test_an_agent_that_gave_the_terminal_away_and_stopped_gets_it_back(self, start: Start) -> None:
-        stage = start(argv=["bash", "-ic", "echo ready; kill -STOP $$; read line; echo heard $line"])
-        stage.await_told("stopped")
+        stage = start("giver")
+        assert stage.await_told("stopped")["foreground"] is False
         stage.type("once more\n")
         stage.await_shown("heard once more")
 
