@@ -69,8 +69,9 @@ def _resume(path: Path) -> tuple[int, int, str]:
             for line in file:
                 if not line.endswith(b"\n"):
                     break
-                chain, _, text = line.decode("utf-8", "replace").rstrip("\n").partition(" ")
+                seen, _, text = line.decode("utf-8", "replace").rstrip("\n").partition(" ")
                 entry = json.loads(text)
+                chain = seen
                 audit_seq = entry.get("a", audit_seq)
                 event_seq = entry.get("e", event_seq)
                 end += len(line)

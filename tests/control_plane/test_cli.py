@@ -1,0 +1,142 @@
+"""The command line itself: what it loads, how it fails, what it promises."""
+
+import json
+import pickle
+import pkgutil
+import subprocess
+import sys
+from importlib import import_module, metadata
+from pathlib import Path
+
+import pytest
+
+import mam.agents
+import mam.broker
+import mam.control_plane
+import mam.wrappers
+from mam.broker.errors import MamError
+from mam.broker.version import VERSION
+from mam.control_plane import cli
+from tests.support import Root, run_mam
+
+from .conftest import Desk
+
+HEAVY = {"pydantic", "paho", "yaml", "git", "psutil", "filelock", "pyte", "sqlite3", "asyncio", "subprocess"}
+LOADED = (
+    "import sys; from mam.control_plane.cli import main; main({words!r}); "
+    "print(chr(10) + ' '.join(sorted(sys.modules)))"
+)
+
+
+def loaded(words: list[str], cwd: Path) -> set[str]:
+    """The top-level packages that a verb has imported when it is done."""
+    program = LOADED.format(words=words)
+    done = subprocess.run([sys.executable, "-c", program], cwd=cwd, capture_output=True, text=True, check=True)
+    return {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
+
+
+@pytest.mark.parametrize("verb", ["started", "progress", "heartbeat"])
+def test_what_agents_say_often_loads_nothing_but_the_standard_library(desk: Desk, verb: str) -> None:
+    desk.session()
+    job = desk.job()
+    words = ["job", verb, "--registry-dir", str(desk.mam.layout.jobs), "--job", job.id, "--attempt", "1"]
+    words += ["--note", "x"] if verb == "progress" else []
+
+    found = loaded(words, desk.mam.layout.root)
+
+    assert found & HEAVY == set()
+    assert len(list((desk.mam.layout.run_dir("writer") / "outbox").glob("*-*.*"))) == 1
+
+
+def test_help_loads_no_verb() -> None:
+    assert loaded(["--help"], Path.cwd()) & HEAVY == set()
+
+
+def test_status_loads_neither_models_nor_the_bus(root: Root) -> None:
+    assert loaded(["status"], root.path) & {"pydantic", "paho", "yaml", "git", "pyte"} == set()
+
+
+def errors() -> list[type[MamError]]:
+    for room in (mam.broker, mam.agents, mam.wrappers, mam.control_plane):
+        for module in pkgutil.walk_packages(room.__path__, room.__name__ + "."):
+            import_module(module.name)
+
+    def below(kind: type[MamError]) -> list[type[MamError]]:
+        return [kind, *(found for child in kind.__subclasses__() for found in below(child))]
+
+    return below(MamError)
+
+
+@pytest.mark.parametrize("kind", errors(), ids=lambda kind: kind.__name__)
+def test_every_error_has_a_code_a_sentence_and_survives_pickling(kind: type[MamError]) -> None:
+    error = kind(path="/p", what="w", why="y")
+
+    assert kind.code and kind.code.replace("_", "").isalnum()
+    assert kind.exit_code in (1, 2, 4, 5, 6, 75)
+    assert str(error) and "{" not in str(error)
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), again.data, str(again)) == (kind, error.data, str(error))
+
+
+def test_codes_of_errors_are_unique() -> None:
+    codes = [kind.code for kind in errors() if "code" in vars(kind)]
+
+    assert len(codes) == len(set(codes))
+
+
+def test_a_defect_is_one_line_and_the_traceback_is_for_those_who_ask(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def broken(words: list[str]) -> int:
+        raise RuntimeError("boom")
+
+    monkeypatch.setattr(cli, "_run", broken)
+
+    assert cli.main(["status"]) == 1
+    assert "Traceback" not in capsys.readouterr().err
+    monkeypatch.setenv("MAM_DEBUG", "1")
+    assert cli.main(["status", "--json"]) == 1
+    err = capsys.readouterr().err
+    assert "Traceback" in err
+    assert json.loads(err.splitlines()[-1])["error"]["code"] == "internal"
+
+
+def test_an_interrupted_verb_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(words: list[str]) -> int:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_run", interrupted)
+
+    assert cli.main(["status"]) == 130
+
+
+@pytest.mark.parametrize("name", sorted(cli.VERBS))
+def test_every_verb_explains_itself(name: str, tmp_path: Path) -> None:
+    said = run_mam(name, "--help", cwd=tmp_path)
+
+    assert said.code == 0
+    assert said.out.startswith("usage: mam")
+
+
+def test_the_help_and_the_readme_name_every_verb() -> None:
+    readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
+
+    for name in cli.VERBS:
+        assert f"mam {name}" in readme, name
+        assert f"  {name}" in cli._help()
+
+
+def test_the_version_is_the_running_codes_and_the_packages(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MAM_VERSION", "0.0.1")
+
+    assert run_mam("--version", cwd=tmp_path).out.strip() == f"mam {VERSION}"
+    assert metadata.version("multi-agent-mux") == VERSION
+
+
+@pytest.mark.parametrize("room", ["broker", "agents", "wrappers", "control_plane"])
+def test_a_room_cannot_be_imported_under_its_bare_name(room: str) -> None:
+    top = Path(__file__).parents[2]
+
+    done = subprocess.run([sys.executable, "-c", f"import {room}"], cwd=top, capture_output=True, text=True)
+
+    assert f"import this package as mam.{room}" in done.stderr

@@ -1,0 +1,161 @@
+"""doctor, why, tail, status, verify: what a person sees at 2 a.m."""
+
+import json
+import os
+import signal
+from pathlib import Path
+
+from tests.support import Root, until
+
+
+def states(root: Root, *words: str) -> dict[str, str]:
+    said = root.mam("doctor", *words, "--json")
+    return {finding["what"]: finding["state"] for finding in said.json["findings"]}
+
+
+def test_a_healthy_control_root_is_all_fine(root: Root) -> None:
+    root.agent()
+
+    found = states(root)
+
+    assert root.mam("doctor").code == 0
+    assert {"broker as control", "broker as runner", "broker as viewer", "agent writer", "monitor"} <= found.keys()
+    assert "broken" not in found.values()
+
+
+def test_what_is_not_yet_is_no_fault_and_fix_starts_it(root: Root) -> None:
+    root.mam("down")
+
+    assert states(root)["monitor"] == "not yet"
+    assert root.mam("doctor").code == 0
+    assert states(root, "--fix")["monitor"] == "fine"
+
+
+def test_a_secret_that_others_may_read_is_broken_and_fix_repairs_it(root: Root) -> None:
+    key = root.path / ".mam" / "secrets" / "control.key"
+    key.chmod(0o644)
+
+    assert states(root)["secrets"] == "broken"
+    assert root.mam("doctor").code == 1
+    assert states(root, "--fix")["secrets"] == "fine"
+    assert key.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_dead_agent_is_broken_and_the_remedy_is_the_next_command(root: Root) -> None:
+    root.agent()
+    os.kill(root.session("writer").pid, signal.SIGKILL)
+    root.kill_monitor()
+
+    found = root.mam("doctor", "--json").json["findings"]
+
+    assert ("broken", "mam agent resume writer") in [(f["state"], f["remedy"]) for f in found]
+
+
+def test_leftovers_of_a_crash_are_set_aside_not_deleted(root: Root) -> None:
+    folder = root.path / ".mam" / "jobs" / "job-halfmade"
+    folder.mkdir()
+    (folder / "job.json").write_text("{}")
+    os.utime(folder, (1, 1))
+
+    assert states(root)["jobs"] == "broken"
+    assert states(root, "--fix")["leftovers"] == "fine"
+    assert (root.path / ".mam" / "lost-and-found" / "job-halfmade" / "job.json").exists()
+
+
+def test_a_registry_of_garbage_is_one_finding(root: Root) -> None:
+    root.mam("down")
+    (root.path / ".mam" / "registry.db").write_bytes(b"garbage" * 1000)
+
+    said = root.mam("doctor", "--json")
+
+    assert said.code == 1
+    assert [f["what"] for f in said.json["findings"] if f["state"] == "broken"] == ["registry"]
+
+
+def test_a_probe_proves_that_an_agent_takes_a_turn(root: Root) -> None:
+    root.agent()
+
+    assert root.ok("doctor", "--probe", "writer")["ok"]
+
+
+def test_a_probe_of_an_agent_that_does_not_answer_fails_and_leaves_it_free(root: Root) -> None:
+    root.agent("writer", {"hang": {}})
+
+    said = root.mam("doctor", "--probe", "writer", "--timeout", "1", "--json")
+
+    assert (said.code, said.error["code"]) == (1, "probe_failed")
+    with root.registry.view() as view:
+        assert view.open_job("writer") is None
+
+
+def test_why_names_the_question_that_an_agent_asks(root: Root) -> None:
+    root.agent("writer", {"started": {}}, {"ask": "delete everything?"}, {"report": {"text": "asked first"}})
+    job = root.delegate()
+
+    until(lambda: root.session("writer").screen == "asking")
+
+    why = root.ok("why", job)
+    assert "asking" in why["because"] and why["awaited"] == "a person"
+    assert any("may I?" in line for line in why["evidence"])
+
+
+def test_why_of_a_job_that_no_monitor_moves_says_so(root: Root) -> None:
+    root.agent()
+    root.mam("down")
+    closed = {"MAM_NO_SUBSCRIBER_DAEMON": "1"}
+    said = root.mam("job", "delegate", "--to", "writer", "--brief", "README", "--json", env=closed)
+
+    why = root.ok("why", said.json["id"])
+
+    assert "no monitor runs" in why["because"] and why["next"] == "mam up"
+
+
+def test_tail_shows_a_job_from_its_first_event_and_only_that_job(root: Root) -> None:
+    root.agent()
+    first = root.delegate("writer", "one", "--wait")
+    second = root.delegate("writer", "two", "--wait")
+
+    said = root.mam("tail", second, "--no-follow", "--json")
+
+    events = [json.loads(line) for line in said.out.splitlines()]
+    assert [e["kind"] for e in events] == ["started", "progress", "report"]
+    assert {e["scope"] for e in events} == {f"jobs/{second}"} != {f"jobs/{first}"}
+
+
+def test_foreign_text_cannot_move_the_cursor_of_whoever_looks(root: Root) -> None:
+    evil = "\x1b[2J\x1b]0;owned\x07\u202eevil"
+    root.agent("writer", {"started": {}}, {"progress": evil}, {"report": {"text": evil}})
+    job = root.delegate("writer", f"title {evil}")
+    root.mam("job", "wait", job)
+
+    for words in (["status"], ["tail", job, "--no-follow"], ["why", job], ["why", "writer"], ["job", "list"],
+                  ["job", "show", job], ["agent", "show", "writer"], ["job", "wait", job]):  # fmt: skip
+        said = root.mam(*words)
+        assert "\x1b" not in said.out + said.err, words
+        assert "\u202e" not in said.out + said.err, words
+
+
+def test_verify_finds_a_byte_that_was_changed_in_the_database(root: Root) -> None:
+    root.agent()
+    job = root.delegate("writer", "x", "--wait")
+    assert root.mam("verify", job).code == 0
+    with root.registry.transaction() as tx:
+        tx.connection.execute(
+            "UPDATE events SET wire = CAST(replace(CAST(wire AS TEXT), 'v1,', 'v1,A') AS BLOB) WHERE kind = 'report'"
+        )
+
+    said = root.mam("verify", job, "--json")
+
+    assert said.code == 1 and not said.json["ok"]
+
+
+def test_verify_finds_a_report_that_was_changed_afterwards(root: Root) -> None:
+    root.agent()
+    job = root.delegate("writer", "x", "--wait")
+    path = Path(root.job(job).report_path)
+    path.write_text(path.read_text("utf-8") + "and more\n", "utf-8")
+
+    said = root.mam("verify", job, "--json")
+
+    assert said.code == 1
+    assert [c["what"] for c in said.json["checks"] if not c["ok"]] == ["report"]
