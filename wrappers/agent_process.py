@@ -87,7 +87,8 @@ def _become(argv: Sequence[str], env: Mapping[str, str], cwd: str, tty: int) -> 
         os.tcsetpgrp(tty, os.getpid())
         for name in (signal.SIGTTOU, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP, signal.SIGTERM):
             signal.signal(name, signal.SIG_DFL)
-        signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+        for name in (signal.SIGPIPE, signal.SIGXFSZ):  # Python itself ignores these
+            signal.signal(name, signal.SIG_DFL)
         os.chdir(cwd)
         os.execvpe(argv[0], list(argv), dict(env))
     except OSError as error:

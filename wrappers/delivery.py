@@ -61,7 +61,7 @@ class Ledger:
             return None
         except ValueError:
             content = {}
-        if "state" not in content:
+        if not isinstance(content, dict) or "state" not in content:
             return Outcome("unknown", "restarted", "the runner ended between the paste and its result")
         return Outcome(content["state"], content["reason"], content["evidence"])
 
@@ -104,7 +104,6 @@ class Delivery:
         self._entered_at = 0.0
         self._draft_seen = False
         self._before = ""
-        self._blocked: DeliveryReason = "busy"
 
     @property
     def due(self) -> float:
@@ -114,6 +113,7 @@ class Delivery:
         """Go on, if it is time; the outcome once there is one. Never raises for a pane that went away."""
         if now < self._due or self.phase is Phase.DONE:
             return None
+        self._due = now + LOOK_EVERY_S  # also where the step fails: nobody may call it again at once
         try:
             outcome = self._step(now)
         except (PaneGone, LookFailed) as error:
@@ -121,7 +121,10 @@ class Delivery:
         if outcome is not None:
             self.phase = Phase.DONE
             if self._ledger.path(self.job, self.attempt).exists():
-                self._ledger.conclude(self.job, self.attempt, outcome)
+                try:
+                    self._ledger.conclude(self.job, self.attempt, outcome)
+                except OSError:
+                    pass  # the bus still tells it; after a restart it is unknown, which is true as well
         return outcome
 
     def _step(self, now: float) -> Outcome | None:
@@ -151,8 +154,12 @@ class Delivery:
                 return Outcome("refused", "brief_altered", "the brief is not the one that was delegated")
             self._before = screen.text
             self._ledger.intend(self.job, self.attempt)
-            self._mux.paste(self._pane, self.order.prompt)
             self.phase = Phase.PASTED
+            try:
+                self._mux.paste(self._pane, self.order.prompt)
+            except (PaneGone, LookFailed) as error:
+                # Part of it may have arrived, so it is neither tried again nor submitted.
+                return Outcome("unknown", "unsubmitted", str(error))
             self._due = now + self._agent.submit_pause_s
             return None
         if now >= self._deadline:
@@ -182,6 +189,9 @@ class Delivery:
     def _enter(self, now: float) -> Outcome | None:
         screen = self._mux.screen(self._pane)
         self._draft_seen = self._draft_seen or self._agent.draft(screen)
+        if not self._takes_keys(screen):
+            self._due = now + LOOK_EVERY_S
+            return Outcome("unknown", "unsubmitted", tail(screen)) if now >= self._deadline else None
         self._mux.press(self._pane, "Enter")
         self._enters += 1
         self._entered_at = now
@@ -200,7 +210,7 @@ class Delivery:
         self._due = now + LOOK_EVERY_S
         if now - self._entered_at < ENTER_AGAIN_S:
             return None
-        if waits and self._enters < ENTER_AT_MOST:
+        if waits and self._enters < ENTER_AT_MOST and self._takes_keys(screen):
             # Only Enter is repeated, and only while our text still stands there: never the paste.
             self._mux.press(self._pane, "Enter")
             self._enters += 1
@@ -209,6 +219,11 @@ class Delivery:
         if now >= self._entered_at + self._agent.ready_within_s:
             return Outcome("refused" if waits else "unknown", "unsubmitted", tail(screen))
         return None
+
+    def _takes_keys(self, screen: Screen) -> bool:
+        """Whether Enter would reach the agent's composer, and not a dialog or another program."""
+        asks = self._agent.read(screen) in (Signal.ASKING, Signal.DIALOG, Signal.ERROR)
+        return self._in_foreground() and not asks
 
     def _taken(self, screen: Screen, now: float) -> bool:
         """Whether a composer without our text means that the prompt was sent, and not that it never arrived."""

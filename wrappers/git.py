@@ -1,11 +1,16 @@
 """Questions about repositories, in one flat file. Git is reached here and nowhere else."""
 
 from pathlib import Path
-
-import git.cmd
-from git.exc import CommandError, GitCommandNotFound
+from typing import Any
 
 from mam.broker.errors import MamError
+
+Git: Any = None
+try:
+    from git.cmd import Git
+    from git.exc import CommandError
+except ImportError:
+    pass  # GitPython refuses to be imported where there is no git program: `ask` says so
 
 # What git exports to hooks and to `git -c`; inherited, it would make us answer for another repository.
 LOCAL_VARIABLES = [
@@ -47,13 +52,13 @@ class NoRepository(MamError):
 
 def ask(folder: Path, *words: str) -> str:
     """The output of one read-only git command in *folder*. Raises GitFailed."""
+    if Git is None:
+        raise GitFailed(words=" ".join(words), folder=str(folder), why="git is not installed")
     unset = [part for name in LOCAL_VARIABLES for part in ("-u", name)]
     command = ["env", *unset, "GIT_OPTIONAL_LOCKS=0", "LC_ALL=C", "git", "-C", str(folder), *_SAFE, *words]
     try:
         # git.cmd.Git alone: a Repo object would keep child processes open.
-        answer = git.cmd.Git().execute(command, kill_after_timeout=_TIMEOUT_S, strip_newline_in_stdout=True)
-    except GitCommandNotFound as error:
-        raise GitFailed(words=" ".join(words), folder=str(folder), why="git is not installed") from error
+        answer = Git().execute(command, kill_after_timeout=_TIMEOUT_S, strip_newline_in_stdout=True)
     except CommandError as error:
         why = str(error.stderr).strip().removeprefix("stderr: ").strip("' \n") or f"exit code {error.status}"
         raise GitFailed(words=" ".join(words), folder=str(folder), why=why) from error
@@ -76,6 +81,14 @@ def common_dir(folder: Path) -> Path:
         raise NoRepository(folder=str(folder)) from error
 
 
+def git_dir(folder: Path) -> Path:
+    return Path(ask(folder, "rev-parse", "--absolute-git-dir"))
+
+
+def bare(folder: Path) -> bool:
+    return ask(folder, "rev-parse", "--is-bare-repository") == "true"
+
+
 def main_checkout(folder: Path) -> Path:
     """
     The main checkout of the repository that *folder* belongs to, also when asked from a linked worktree.
@@ -88,6 +101,9 @@ def main_checkout(folder: Path) -> Path:
     except GitFailed as error:
         raise NoRepository(folder=str(folder)) from error
     first = listed.split("\0", 1)[0]
+    # In a submodule and with a separate git directory, git lists the git directory as the main work tree.
+    if first == f"worktree {common}" and git_dir(folder) == common and not bare(folder):
+        return top(folder)
     return Path(first.removeprefix("worktree ")) if first.startswith("worktree ") else common.parent
 
 

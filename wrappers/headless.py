@@ -128,7 +128,9 @@ class Headless:
 
     def _ask(self, folder: Path, request: dict[str, object]) -> bool:
         """Send one request whole; False where no host listens. Writers take turns: a long line is not atomic."""
-        line = json.dumps(request).encode() + b"\n"
+        if self._pane(folder).dead:
+            return False
+        line = b"\n" + json.dumps(request).encode() + b"\n"  # what a killed client left half written ends here
         try:
             lock = os.open(folder / "in.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:

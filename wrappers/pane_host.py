@@ -23,18 +23,19 @@ _BRACKETED = 2004 << 5  # pyte keeps private modes shifted
 _KEYS = {"Enter": b"\r", "Escape": b"\x1b", "C-c": b"\x03", "C-d": b"\x04", "C-z": b"\x1a"}
 # Sequences that pyte takes for others of its own: key and cursor protocols that change no text.
 _FOREIGN = re.compile(rb"\x1b\[[<>=][0-9;:]*[ -/]*[@-~]|\x1b\[\?[0-9;]*[ -/]*[^hl0-9; -/]|\x1b[PX^_][^\x1b]*\x1b\\")
+_CSI = re.compile(rb"(\x1b\[[0-9;:<=>?]*[ -/]*[@-~])")
 _UNFINISHED = re.compile(rb"\x1b(\[[0-9;:<>=?]*[ -/]*)?\Z")
 
 
 class _Screen(pyte.Screen):
     """A screen that answers the program's questions about the terminal."""
 
-    def __init__(self, master: int) -> None:
+    def __init__(self) -> None:
         super().__init__(COLUMNS, ROWS)
-        self._master = master
+        self.answers = b""
 
     def write_process_input(self, data: str) -> None:
-        os.write(self._master, data.encode())
+        self.answers += data.encode()
 
 
 class PaneHost:
@@ -45,7 +46,7 @@ class PaneHost:
         # Opened for reading and writing, so that it never ends between two writers.
         self._requests = os.open(folder / "in", os.O_RDWR | os.O_NONBLOCK)
         self._pid, self._master = _start(spec, inherited)
-        self._screen = _Screen(self._master)
+        self._screen = _Screen()
         self._stream = pyte.ByteStream(self._screen)
         self._held = b""
         self._line = b""
@@ -87,12 +88,21 @@ class PaneHost:
         self._held = data[cut.start() :] if cut else b""
         if cut:
             data = data[: cut.start()]
-        self._stream.feed(_FOREIGN.sub(b"", data))
+        for piece in _CSI.split(_FOREIGN.sub(b"", data)):
+            try:
+                self._stream.feed(piece)
+            except Exception:  # noqa: BLE001 (a foreign parser: no output of a program may end its pane)
+                self._stream = pyte.ByteStream(self._screen)  # pyte's parser ends with its first error
+        self._typed += self._screen.answers if len(self._typed) < 65536 else b""
+        self._screen.answers = b""
 
     def _take_requests(self) -> None:
         *lines, self._line = (self._line + os.read(self._requests, 65536)).split(b"\n")
         for line in lines:
-            request: dict[str, Any] = json.loads(line)
+            try:
+                request: dict[str, Any] = json.loads(line)
+            except ValueError:
+                continue
             if "look" in request:
                 self._write_screen(int(request["look"]))
             elif "paste" in request:
@@ -124,13 +134,25 @@ class PaneHost:
 def _start(spec: dict[str, Any], inherited: Mapping[str, str]) -> tuple[int, int]:
     pid, master = pty.fork()
     if pid == 0:
+        _become(spec, inherited)
+    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+    os.set_blocking(master, False)
+    return pid, master
+
+
+def _become(spec: dict[str, Any], inherited: Mapping[str, str]) -> None:
+    """The child's side of the fork; never returns."""
+    try:
+        for name in (signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
+            signal.signal(name, signal.SIG_DFL)
         os.chdir(spec["cwd"])
         # The host's own environment is what a terminal server would give its panes.
         env = {**inherited, **spec["env"], "TERM": "xterm-256color", "MAM_PANE": spec["pane"]}
         os.execvpe(spec["argv"][0], spec["argv"], env)
-    fcntl.ioctl(master, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
-    os.set_blocking(master, False)
-    return pid, master
+    except OSError as error:
+        os.write(2, f"mam: cannot start {spec['argv'][0]}: {error}\r\n".encode("utf-8", "replace"))
+    finally:
+        os._exit(127)
 
 
 def main(folder: Path, inherited: Mapping[str, str]) -> int:

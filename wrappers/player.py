@@ -152,14 +152,18 @@ class JobPrompt:
         if not prompt.startswith("[MAM job "):
             return None
         # Paths may hold line breaks, so a command is what the shell would read, not what a line holds.
-        words = shlex.split(prompt, comments=False, posix=True)
+        try:
+            words = shlex.split(prompt, comments=False, posix=True)
+        except ValueError:
+            return None  # free text that only begins like a job
         verbs: dict[str, str] = {}
         for i, word in enumerate(words[:-1]):
             if word == "job" and words[i + 1] in ("started", "progress", "report") and words[i + 1] not in verbs:
                 verbs[words[i + 1]] = shlex.join(words[i - 1 : i + 8])
-        brief = next(word for word in words if word.endswith("/brief.md"))
-        report = next(word for word in words if word.endswith("/report-final.md"))
-        return cls(verbs, Path(brief), Path(report))
+        paths = {Path(word).name: Path(word) for word in words if word.startswith("/")}
+        if len(verbs) < 3 or not {"brief.md", "report-final.md"} <= paths.keys():
+            return None
+        return cls(verbs, paths["brief.md"], paths["report-final.md"])
 
     def script(self) -> list[dict[str, Any]] | None:
         found = _SCRIPT_LINE.search(self.brief.read_text("utf-8", "replace"))

@@ -16,7 +16,7 @@ from mam.broker.proof import ProcessId
 SHOWN_CHARS = 2000
 
 # What a parent agent or multiplexer leaves behind would make a child believe that it is nested in it.
-NESTED = ("TMUX", "TMUX_PANE", "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CODEX_THREAD_ID", "MAM_VERSION")
+NESTED = ("TMUX", "TMUX_PANE", "TMUX_TMPDIR", "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CODEX_THREAD_ID", "MAM_VERSION")
 NESTED_PREFIXES = ("HERDR_", "CMUX_")
 
 
@@ -66,10 +66,8 @@ def run(
         done = subprocess.run(
             list(argv), cwd=cwd, env=env, input=stdin, capture_output=True, timeout=timeout_s, check=False
         )
-    except FileNotFoundError as error:
+    except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
         raise ProgramMissing(program=error.filename or argv[0]) from error
-    except (PermissionError, NotADirectoryError) as error:
-        raise ProgramMissing(program=argv[0]) from error
     except subprocess.TimeoutExpired as error:
         raise CommandTimedOut(command=shlex.join(argv), timeout_s=timeout_s) from error
     out, err = done.stdout.decode("utf-8", "replace"), done.stderr.decode("utf-8", "replace")
@@ -107,8 +105,8 @@ def spawn(
             pass_fds=pass_fds,
             start_new_session=True,
         )
-    except FileNotFoundError as error:
-        raise ProgramMissing(program=argv[0]) from error
+    except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
+        raise ProgramMissing(program=error.filename or argv[0]) from error
     finally:
         os.close(descriptor)
     return child.pid

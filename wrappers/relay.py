@@ -30,15 +30,18 @@ class Relay:
                 item.path.unlink(missing_ok=True)  # a heartbeat that comes late says nothing
                 continue
             tries, due = self._tries.get(item.id, (0, 0.0))
-            if tries == 0:
+            if item.id not in self._tries:
                 fresh.append(item)
                 self._tries[item.id] = (0, now)
             if now < due or bus is None or not bus.publish(item.topic, item.wire):
                 continue
             tries += 1
             self._tries[item.id] = (tries, now + min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** (tries - 1)))
-            if tries >= BURY_TRIES and time.time() - item.path.stat().st_mtime > BURY_AGE_S:
-                spool.bury(item, self._dead)  # nobody could answer it: it was never authenticated
+            try:
+                if tries >= BURY_TRIES and time.time() - item.path.stat().st_mtime > BURY_AGE_S:
+                    spool.bury(item, self._dead)  # nobody could answer it: it was never authenticated
+            except FileNotFoundError:
+                pass  # the monitor swept it meanwhile
         return fresh
 
     def hurry(self) -> None:

@@ -26,13 +26,16 @@ class Tmux:
         return f"Tmux({self.server})"
 
     def open(self, spec: PaneSpec) -> Pane:
-        command = ["new-session", "-d", "-s", spec.name, "-x", str(COLUMNS), "-y", str(ROWS), "-c", str(spec.cwd)]
+        command = ["new-session", "-d", "-s", spec.name, "-x", str(COLUMNS), "-y", str(ROWS)]
+        # tmux expands formats in this one, and #(…) would be run.
+        command += ["-c", _word(str(spec.cwd).replace("#", "##"))]
         command += ["-P", "-F", _FORMAT]
         for key, value in spec.env.items():
             command += ["-e", _word(f"{key}={value}")]
-        command += ["--", *map(_word, spec.argv)]
+        command += ["--", *map(_word, spec.argv if len(spec.argv) > 1 else ["sh", "-c", 'exec "$0"', *spec.argv])]
         # In one call, since a program that ends at once would take its pane along.
         command += [";", "set-option", "-p", "remain-on-exit", "on"]
+        command += [";", "set-option", "-p", "-q", "remain-on-exit-format", ""]
         command += [";", "set-option", "-p", "@mam_node", _word(spec.tag)]
         done = self._call(*command)
         pane_id = done.split("\t", 1)[0].strip()
@@ -68,22 +71,24 @@ class Tmux:
         return Screen(text, title)
 
     def paste(self, pane_id: str, text: str) -> None:
+        data = printable(text).encode("utf-8", "replace")
+        if not data:
+            return
         buffer = f"mam-{secrets.token_hex(6)}"
-        self._pane_call(
+        said = self._pane_call(
             pane_id,
-            # In copy mode a paste would lose its brackets and Enter would be eaten.
-            *("if-shell", "-F", "-t", pane_id, "#{pane_in_mode}", f"send-keys -t {pane_id} -X cancel"),
+            *("copy-mode", "-q", "-t", pane_id),
             *(";", "load-buffer", "-b", buffer, "-"),
-            *(";", "paste-buffer", "-p", "-r", "-d", "-b", buffer, "-t", pane_id),
-            stdin=printable(text).encode("utf-8", "replace"),
+            *(";", "if-shell", "-F", "-t", pane_id, "#{pane_dead}"),
+            f"delete-buffer -b {buffer} ; display-message -p dead",
+            f"paste-buffer -p -r -d -b {buffer} -t {pane_id}",
+            stdin=data,
         )
+        if said.strip():
+            raise PaneGone(pane=pane_id, server=f"tmux {self.server}")
 
     def press(self, pane_id: str, key: str) -> None:
-        self._pane_call(
-            pane_id,
-            *("if-shell", "-F", "-t", pane_id, "#{pane_in_mode}", f"send-keys -t {pane_id} -X cancel"),
-            *(";", "send-keys", "-t", pane_id, key),
-        )
+        self._pane_call(pane_id, "copy-mode", "-q", "-t", pane_id, ";", "send-keys", "-t", pane_id, key)
 
     def close(self, pane_id: str, tag: str) -> bool:
         try:

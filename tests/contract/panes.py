@@ -128,7 +128,7 @@ class Desk:
     def _end_server(self) -> None:
         if self.kind == "tmux":
             subprocess.run(["tmux", "-L", self.server, "kill-server"], capture_output=True)
-            folder = Path(os.environ.get("TMUX_TMPDIR", "/tmp")) / f"tmux-{os.getuid()}"
+            folder = Path("/tmp") / f"tmux-{os.getuid()}"
             (folder / self.server).unlink(missing_ok=True)
             return
         try:

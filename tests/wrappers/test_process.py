@@ -204,8 +204,11 @@ AROUND = {"TMUX": "/tmp/t,1,0", "TMUX_PANE": "%3", "CLAUDECODE": "1", "HERDR_ENV
 
 class TestUnnested:
     def test_traces_of_another_agent_or_pane_are_dropped_and_the_rest_kept(self) -> None:
-        kept = {"PATH": "/bin", "TMUX_TMPDIR": "/t", "MAM_SESSION": "s", "CMU": "no", "한": "글"}
-        assert process.unnested({**kept, **AROUND, "MAM_VERSION": "0", "CODEX_THREAD_ID": "x"}) == kept
+        kept = {"PATH": "/bin", "MAM_SESSION": "s", "CMU": "no", "한": "글"}
+        assert (
+            process.unnested({**kept, **AROUND, "TMUX_TMPDIR": "/t", "MAM_VERSION": "0", "CODEX_THREAD_ID": "x"})
+            == kept
+        )
 
     def test_in_our_own_pane_the_pane_itself_stays_true(self) -> None:
         assert process.unnested_pane({"A": "1", **AROUND}) == {"A": "1", "TMUX": "/tmp/t,1,0", "TMUX_PANE": "%3"}
