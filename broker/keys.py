@@ -8,6 +8,7 @@ import stat
 from functools import lru_cache
 from pathlib import Path
 
+from mam.broker import faults
 from mam.broker.errors import FileRefused
 
 KEY_BYTES = 32
@@ -49,7 +50,9 @@ def write_private(path: Path, content: bytes) -> None:
         view = memoryview(content)
         while view:
             view = view[os.write(descriptor, view) :]
+        faults.point("key.fsync")
         os.fsync(descriptor)
+        faults.point("key.link")
         os.link(partial, path)  # unlike a rename this never replaces what is there
     finally:
         os.close(descriptor)

@@ -20,6 +20,7 @@ from paho.mqtt.enums import CallbackAPIVersion, MQTTErrorCode
 from paho.mqtt.properties import Properties
 from paho.mqtt.reasoncodes import ReasonCode
 
+from mam.broker import faults
 from mam.broker.bus import Handler, Message, Will
 from mam.broker.errors import BrokerUnreachable
 from mam.broker.urls import Endpoint
@@ -89,6 +90,7 @@ class MqttBus:
     def publish(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False) -> bool:
         if not self._ready_connection:
             return False
+        faults.point("bus.publish")
         info = self._client.publish(self._prefix + topic, payload, qos=qos, retain=retain)
         return info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS
 

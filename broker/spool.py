@@ -12,6 +12,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from mam.broker import faults
+
 _EVENT = re.compile(r"\d{13}-([0-9a-f]{32})\.event")
 _BEAT = re.compile(r"\d{13}-([0-9a-f]{32})\.beat")
 
@@ -42,6 +44,7 @@ def write(folder: Path, event_id: str, topic: str, wire: bytes, *, beat: bool = 
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         _write_all(descriptor, topic.encode() + b"\n" + wire)
+        faults.point("spool.fsync")
         if not beat:
             os.fsync(descriptor)
     except OSError:
@@ -50,7 +53,9 @@ def write(folder: Path, event_id: str, topic: str, wire: bytes, *, beat: bool = 
     finally:
         os.close(descriptor)
     target = folder / name
+    faults.point("spool.rename")
     partial.replace(target)
+    faults.point("spool.sync")
     if not beat:
         sync_folder(folder)
     return target

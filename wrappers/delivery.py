@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mam.agents.base import AgentCli, Screen, Signal, tail
-from mam.broker import keys, spool
+from mam.broker import faults, keys, spool
 from mam.broker.events import DeliveryReason, DeliveryState, Dispatch, Say
 from mam.wrappers.mux import LookFailed, Multiplexer, PaneGone
 
@@ -74,6 +74,7 @@ class Ledger:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+        faults.point("delivery.conclude")
         partial.replace(target)
 
 
@@ -154,6 +155,7 @@ class Delivery:
                 return Outcome("refused", "brief_altered", "the brief is not the one that was delegated")
             self._before = screen.text
             self._ledger.intend(self.job, self.attempt)
+            faults.point("delivery.paste")
             self.phase = Phase.PASTED
             try:
                 self._mux.paste(self._pane, self.order.prompt)
@@ -192,6 +194,7 @@ class Delivery:
         if not self._takes_keys(screen):
             self._due = now + LOOK_EVERY_S
             return Outcome("unknown", "unsubmitted", tail(screen)) if now >= self._deadline else None
+        faults.point("delivery.enter")
         self._mux.press(self._pane, "Enter")
         self._enters += 1
         self._entered_at = now

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker import proof
+from mam.broker import faults, proof
 from mam.broker.errors import MamError
 from mam.broker.proof import ProcessId
 
@@ -93,6 +93,7 @@ def spawn(
 
     Its output goes to *log* (0600, appended); it has no standard input.
     """
+    faults.point("spawn")
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         child = subprocess.Popen(

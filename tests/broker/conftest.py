@@ -23,6 +23,7 @@ from mam.broker.mqtt import MqttBus
 from mam.broker.topics import root
 from mam.broker.urls import Endpoint
 from mam.wrappers.process import spawn
+from tests.broker.container import ContainerRig
 
 LONG_S = 30.0  # only a broken claim waits this long
 FINGERPRINT = "0123456789ab"
@@ -225,8 +226,14 @@ class MosquittoRig:
         self.crash()
 
 
-@pytest.fixture(params=[MemoryRig, NatsRig, MosquittoRig], ids=lambda rig: rig.name)
-def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryRig | NatsRig | MosquittoRig]:
+def _container(base: Path) -> ContainerRig:
+    return ContainerRig(base, _free_port(), FINGERPRINT)
+
+
+@pytest.fixture(
+    params=[MemoryRig, NatsRig, MosquittoRig, _container], ids=["memory", "nats", "mosquitto", "nats-docker"]
+)
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryRig | NatsRig | MosquittoRig | ContainerRig]:
     mine = request.param(tmp_path)
     try:
         yield mine
