@@ -28,6 +28,14 @@ class Spooled(NamedTuple):
     beat: bool
 
 
+class Entry(NamedTuple):
+    """One file of a spool, known by its name only."""
+
+    path: Path
+    id: str
+    beat: bool
+
+
 def write(folder: Path, event_id: str, topic: str, wire: bytes, *, beat: bool = False) -> Path:
     """
     Keep one event until it is settled.
@@ -76,36 +84,49 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def pending(folder: Path) -> Iterator[Spooled]:
-    """What waits in *folder*, oldest first. A folder or file that vanished meanwhile is no error."""
+def entries(folder: Path) -> list[Entry]:
+    """What waits in *folder*, oldest first, by name alone: cheap also when thousands wait. No folder: nothing."""
     try:
-        names = sorted(os.listdir(folder))  # noqa: PTH208: Path.iterdir makes an object a name
+        names = sorted(os.listdir(folder))
     except OSError:
-        return
+        return []
+    found = []
     for name in names:
         event = _EVENT.fullmatch(name)
-        found = event or _BEAT.fullmatch(name)
-        if not found:
-            continue
-        path = folder / name
-        try:
-            topic, _, wire = path.read_bytes().partition(b"\n")
-        except OSError:
-            continue
-        yield Spooled(path, found.group(1), topic.decode("utf-8", "replace"), wire, beat=event is None)
+        match = event or _BEAT.fullmatch(name)
+        if match:
+            found.append(Entry(folder / name, match.group(1), beat=event is None))
+    return found
+
+
+def load(entry: Entry) -> Spooled | None:
+    """The content of an entry; None where it vanished meanwhile."""
+    try:
+        topic, _, wire = entry.path.read_bytes().partition(b"\n")
+    except OSError:
+        return None
+    return Spooled(entry.path, entry.id, topic.decode("utf-8", "replace"), wire, entry.beat)
+
+
+def pending(folder: Path) -> Iterator[Spooled]:
+    """What waits in *folder*, oldest first, with its content."""
+    for entry in entries(folder):
+        item = load(entry)
+        if item is not None:
+            yield item
 
 
 def settle(folder: Path, event_ids: set[str]) -> int:
     """Drop the events with these ids and return how many there were. Settling twice is harmless."""
     dropped = 0
-    for item in pending(folder):
-        if item.id in event_ids:
-            item.path.unlink(missing_ok=True)
+    for entry in entries(folder):
+        if entry.id in event_ids and entry.path.is_file():
+            entry.path.unlink(missing_ok=True)
             dropped += 1
     return dropped
 
 
-def bury(item: Spooled, dead: Path) -> Path:
+def bury(item: Spooled | Entry, dead: Path) -> Path:
     """Set aside what nobody could authenticate; `doctor` and `why` name it, nothing deletes it."""
     dead.mkdir(mode=0o700, exist_ok=True)
     target = dead / item.path.name

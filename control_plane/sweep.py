@@ -34,9 +34,11 @@ class Sweep:
         """
         found: list[Spooled] = []
         for folder in self._folders():
-            for item in spool.pending(folder):
-                if folder.parent.name not in live or item.beat or _age_s(item.path) > RUNNER_GETS_S:
-                    found.append(item)
+            for entry in spool.entries(folder):
+                if folder.parent.name not in live or entry.beat or _age_s(entry.path) > RUNNER_GETS_S:
+                    item = spool.load(entry)
+                    if item is not None:
+                        found.append(item)
         recorded, buried = 0, []
         for start in range(0, len(found), BATCH):
             batch = found[start : start + BATCH]
@@ -51,7 +53,7 @@ class Sweep:
 
     def empty(self, session: str) -> bool:
         """Whether nothing waits in the spool of *session*: only then its silence means anything."""
-        return not any(spool.pending(self._run / session / "outbox"))
+        return not spool.entries(self._run / session / "outbox")
 
     def dead(self) -> list[Path]:
         """Events that nobody could authenticate."""

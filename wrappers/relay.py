@@ -11,6 +11,7 @@ from mam.broker.spool import Spooled
 
 FIRST_RETRY_S = 2.0
 LAST_RETRY_S = 60.0
+AT_ONCE = 500  # a long backlog must not keep the runner from everything else
 BURY_TRIES = 20
 BURY_AGE_S = 3600.0
 
@@ -22,8 +23,16 @@ class Relay:
 
     def send(self, bus: Bus | None, now: float) -> list[Spooled]:
         """Publish what is due; return what was handed over for the first time."""
-        fresh = []
-        for item in spool.pending(self._folder):
+        fresh: list[Spooled] = []
+        sent = 0
+        for entry in spool.entries(self._folder):
+            if sent >= AT_ONCE:
+                break
+            if not entry.beat and entry.id in self._tries and (bus is None or now < self._tries[entry.id][1]):
+                continue  # not due: its content is not even read
+            item = spool.load(entry)
+            if item is None:
+                continue
             if item.beat:
                 if bus is not None:
                     bus.publish(item.topic, item.wire, qos=0)
@@ -35,6 +44,7 @@ class Relay:
                 self._tries[item.id] = (0, now)
             if now < due or bus is None or not bus.publish(item.topic, item.wire):
                 continue
+            sent += 1
             tries += 1
             self._tries[item.id] = (tries, now + min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** (tries - 1)))
             try:

@@ -159,7 +159,7 @@ class Runner:
             evidence = ""
         self._link.say("signal", {"name": "agent_exited", "exit_code": code, "evidence": evidence})
         deadline = time.monotonic() + FLUSH_S
-        while self._link.connected and any(spool.pending(self._spec.spool)) and time.monotonic() < deadline:
+        while self._link.connected and spool.entries(self._spec.spool) and time.monotonic() < deadline:
             self._carry(time.monotonic())
             self._obey_all(time.monotonic())
             self._rest(0.02)

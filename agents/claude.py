@@ -1,0 +1,191 @@
+"""
+claude, Anthropic's coding agent, as of 2.1.332; 2.1.197 is read as well.
+
+Its screen is a transcript, a composer between two rules and a footer below
+them. Only claude itself writes in the first column, after a sign that tells
+what the line is; whatever an agent or a tool says is indented or begins with
+a bullet. So the last line in the first column above the composer decides.
+
+What it may do without asking is for its user to say, so no permission mode is
+forced here. A worker that nobody watches needs one that does not ask, given
+behind `--` when the agent is created: `--dangerously-skip-permissions` where
+the machine is expendable (as root with IS_SANDBOX=1 in the environment, or it
+ends at once; its warning must have been accepted once), or
+`--permission-mode acceptEdits` with `--allowedTools` for the commands that the
+job needs. A question that comes all the same is shown as ASKING.
+
+Nothing is granted by `--add-dir`: for a folder outside of the working
+directory claude would first ask whether it is trusted. Its user answers what
+must be answered once: theme, login, API key, trust in the folder.
+"""
+
+import json
+import re
+import uuid
+from collections.abc import Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import NamedTuple
+
+from mam.agents.base import Launch, Screen, Seat, Signal, no_grants
+
+name = "claude"
+ready_within_s = 30.0
+submit_pause_s = 0.3
+instruction_file = "CLAUDE.md"
+
+grants = no_grants
+
+_ENV = {
+    "DISABLE_AUTOUPDATER": "1",  # an update would replace the program under running sessions
+    "CLAUDE_CODE_ENABLE_PROMPT_SUGGESTION": "false",  # a suggestion in the composer looks like a draft
+    "CLAUDE_CODE_DISABLE_FEEDBACK_SURVEY": "1",  # it takes the first digit that is typed for an answer
+}
+
+_RULE = re.compile(r"^─{8,}(?: [^─]+ ─+)?$")
+_MENU = re.compile(r"^[─▔]{8,}")
+_BUSY = re.compile(r"^[·✢✳✶✻✽*] .*(…|[Rr]etrying)")
+_TURN_ENDED = re.compile(r"^[✻✳*] \S+ for [\dhms ]+(?P<stamped> · done .*)?$")
+_FAILED = re.compile(r"^[●⏺] (Please run /login · )?API Error: |^❯ .*\n  ⎿  Not logged in · Please run /login$", re.S)
+_FAILED_HINTS = ("Once fixed, resend your message", "Resend your message to try again")
+_QUEUE_HINT = re.compile(r"^Press up to (edit|select) .*queued message")
+_EXAMPLE = re.compile(r'^Try ".*"$')
+_EMPTY_FOOTER = re.compile(r"\? for shortcuts|← for agents")
+_QUESTION = re.compile(r"^ (Do you want|Would you like) to .*\?$")
+_EXIT = re.compile(
+    r"^(Resume this session with:|Error: |No conversation found|--dangerously-skip-permissions cannot be used"
+    r"| Unable to connect to Anthropic)"
+)
+_SHELL = re.compile(r"^\S[^│❯]*[$#%>❯]$")
+
+
+class _Box(NamedTuple):
+    """The composer: the transcript above it, its sign, its text and the footer below."""
+
+    above: Sequence[str]
+    sign: str
+    text: str
+    footer: str
+
+
+def new_conversation() -> str | None:
+    return str(uuid.uuid4())
+
+
+def launch(seat: Seat) -> Launch:
+    """A new conversation under seat.conversation, or under an id of claude's own where that is None."""
+    return _command(seat, ["--session-id", seat.conversation] if seat.conversation else [])
+
+
+def resume(seat: Seat) -> Launch | None:
+    """
+    The command that continues seat.conversation; None where claude has kept nothing of it for this folder.
+
+    It keeps a file from the first prompt on. An unknown id ends it at once, and so does a known one for a new
+    conversation. Folders under CLAUDE_CONFIG_DIR are not looked at.
+    """
+    if not seat.conversation:
+        return None
+    cwd = seat.cwd.resolve()
+    kept = seat.home / ".claude" / "projects" / _key(str(cwd)) / f"{seat.conversation}.jsonl"
+    if _began_in(kept) not in (str(cwd), str(seat.cwd)):
+        return None
+    return _command(seat, ["--resume", seat.conversation])
+
+
+def read(screen: Screen) -> Signal:
+    lines = [line.rstrip() for line in screen.text.splitlines()]
+    shown = [line for line in lines if line]
+    if not shown:
+        return Signal.STARTING
+    box = _composer(lines)
+    if box is None:
+        return _without_box(shown)
+    last = _last_block(box.above)
+    if _BUSY.match(last) or re.search(r"(^ *|· )esc to interrupt", box.footer):
+        return Signal.WORKING
+    if "Not logged in · Run /login" in box.footer:
+        return Signal.DIALOG
+    if box.text in _FAILED_HINTS:
+        return Signal.ERROR
+    ended = _TURN_ENDED.match(last)
+    if ended and not ended["stamped"]:
+        # Before 2.1.3xx this line stands below a failure as well.
+        last = _last_block(box.above[: len(box.above) - box.above[::-1].index(last) - 1])
+    return Signal.ERROR if _FAILED.match(last) else Signal.READY
+
+
+def draft(screen: Screen) -> bool:
+    """True for text, for `[Pasted text #1 +30 lines]`, and for the shell mode that `!` switches on."""
+    box = _composer([line.rstrip() for line in screen.text.splitlines()])
+    if box is None or (box.sign == "❯" and not box.text):
+        return False
+    own = box.text in _FAILED_HINTS or _QUEUE_HINT.match(box.text)
+    example = _EXAMPLE.match(box.text) and _EMPTY_FOOTER.search(box.footer)
+    return not (own or example)
+
+
+def _command(seat: Seat, conversation: Sequence[str]) -> Launch:
+    return Launch([seat.program or "claude", *conversation, *seat.args], _ENV)
+
+
+def _key(cwd: str) -> str:
+    """The name of a folder's sessions; a long one is cut and told apart by a hash of 32 bits."""
+    raw = cwd.encode("utf-16-le", "surrogatepass")
+    units = [int.from_bytes(raw[at : at + 2], "little") for at in range(0, len(raw), 2)]
+    plain = "".join(chr(unit) if unit < 128 and chr(unit).isalnum() else "-" for unit in units)
+    if len(plain) <= 200:
+        return plain
+    total = 0
+    for unit in units:
+        total = (total * 31 + unit) & 0xFFFFFFFF
+    return f"{plain[:200]}-{_base36(min(total, 0x100000000 - total))}"
+
+
+def _base36(number: int) -> str:
+    digits = ""
+    while number:
+        number, digit = divmod(number, 36)
+        digits = "0123456789abcdefghijklmnopqrstuvwxyz"[digit] + digits
+    return digits or "0"
+
+
+def _began_in(kept: Path) -> str | None:
+    """The folder in which a kept conversation was begun; None where there is none or it cannot be read."""
+    try:
+        with kept.open(encoding="utf-8") as lines:
+            for line in lines:
+                record = json.loads(line)
+                if isinstance(record, dict) and record.get("cwd"):
+                    return str(record["cwd"])
+    except (OSError, ValueError):
+        pass  # never prompted, being removed, or not claude's
+    return None
+
+
+def _composer(lines: Sequence[str]) -> _Box | None:
+    """What stands between the two lowest rules, if it begins with a composer's sign."""
+    rules = [at for at, line in enumerate(lines) if _RULE.match(line)]
+    if len(rules) < 2:
+        return None
+    top, bottom = rules[-2:]
+    inner = lines[top + 1 : bottom]
+    if not inner or inner[0][:1] not in ("❯", "!") or not all(line[:1] in ("", " ") for line in inner[1:]):
+        return None
+    text = "\n".join([inner[0][1:].strip(), *map(str.strip, inner[1:])]).strip()
+    return _Box(lines[:top], inner[0][:1], text, "\n".join(lines[bottom + 1 :]))
+
+
+def _last_block(above: Sequence[str]) -> str:
+    """The last line in the first column, with the indented ones directly below it."""
+    start = max((at for at, line in enumerate(above) if line[:1] not in ("", " ")), default=None)
+    return "" if start is None else "\n".join(takewhile(bool, above[start:]))
+
+
+def _without_box(shown: Sequence[str]) -> Signal:
+    if any(map(_EXIT.match, shown[-8:])):
+        return Signal.GONE
+    if any(map(_MENU.match, shown)):
+        asks = shown[-1].startswith(" Esc to cancel") and any(map(_QUESTION.match, shown[-12:]))
+        return Signal.ASKING if asks else Signal.DIALOG
+    return Signal.GONE if _SHELL.match(shown[-1]) else Signal.STARTING

@@ -1,0 +1,190 @@
+"""
+codex, OpenAI's coding agent, as of 0.171.0.
+
+Its screen is a transcript, a composer that begins with `›` and a paragraph
+below it with the model, the folder and key hints. Every entry of the
+transcript begins in the first column with a sign: `›` is the user's, `•` the
+agent's or a tool's, `■` codex's own trouble. A turn that ended closes with an
+indented `Worked for`, so that a working line can be told from a quoted one.
+
+It is always run without its background server: that one would give all
+sessions the environment of the first, and work on after its pane is closed.
+`-c features.daemon_auto_start=false` is not enough, since codex then ends
+where its user's own server is running.
+
+What it may do without asking is for its user to say, so nothing is forced
+here. A worker that nobody watches needs a policy that does not ask:
+`-s workspace-write -a never` keeps codex's sandbox, out of which MAM's verbs
+are let by `grants`; `--dangerously-bypass-approvals-and-sandbox` does not. Its
+user answers what must be answered once: login, trust in the folder, hooks.
+
+codex draws its own conversation ids. They are found in what it keeps, see
+`resume`; sessions under another CODEX_HOME than ~/.codex are not.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import NamedTuple
+
+from mam.agents.base import Grant, Launch, Screen, Seat, Signal
+
+name = "codex"
+ready_within_s = 30.0
+submit_pause_s = 0.3
+instruction_file = "AGENTS.md"
+
+_PLACEHOLDER = "Ask Codex to do anything"
+_MENU = re.compile(r"^ +(press )?enter (to )?(continue|confirm|select|submit)\b", re.I)
+_QUESTION = re.compile(r"^  (Would you like|Do you want) to .*\?$")
+_BUSY = re.compile(r"^[•◦] .*\(\d+[hms][^()]* • esc")
+_QUEUE = re.compile(r"^• (Messages to be submitted|Queued )")
+_TURN_ENDED = re.compile(r"^  Worked for ", re.M)
+_FAILED = re.compile(r"^■ (?!Conversation interrupted)")
+_EXIT = re.compile(r"^(To continue this session, run:|Session ID: |Error: |ERROR: )")
+_SHELL = re.compile(r"^[^ ›│][^›│]*[$#%>❯]$")
+
+
+class _Box(NamedTuple):
+    """The composer: the transcript above it, its sign and its text."""
+
+    above: Sequence[str]
+    sign: str
+    text: str
+
+
+class _Kept(NamedTuple):
+    """A conversation that codex has kept."""
+
+    path: Path
+    id: str
+    began: float
+
+
+def new_conversation() -> str | None:
+    """None: codex draws the id itself."""
+    return None
+
+
+def launch(seat: Seat) -> Launch:
+    return Launch([seat.program or "codex", "--no-daemon", *seat.args])
+
+
+def resume(seat: Seat) -> Launch | None:
+    """
+    The command that continues the seat's conversation, found by itself where seat.conversation is None.
+
+    That is the one which the last launch continued, or else the only one that was begun in this folder since
+    then; among several, the only one that holds a job which was delivered here. None where that leaves a doubt.
+    """
+    kept = list(_kept(seat))
+    argv, launched = _last_launch(seat)
+    known = seat.conversation or next((after for word, after in zip(argv, argv[1:]) if word == "resume"), None)
+    if known:
+        found = [one for one in kept if one.id == known]
+    else:
+        found = [one for one in kept if one.began >= launched]
+    if len(found) > 1:
+        found = [one for one in found if _holds_a_job_of(seat, one)]
+    if len(found) != 1:
+        return None
+    return Launch([seat.program or "codex", "--no-daemon", "resume", found[0].id, *seat.args])
+
+
+def grants(grant: Grant) -> Sequence[str]:
+    """Added to its user's own writable folders; its sandbox lets everything be read."""
+    return [word for path in grant.write for word in ("--add-dir", str(path))]
+
+
+def read(screen: Screen) -> Signal:
+    lines = [line.rstrip() for line in screen.text.splitlines()]
+    shown = [line for line in lines if line]
+    if not shown:
+        return Signal.STARTING
+    if any(map(_EXIT.match, shown[-5:])):
+        return Signal.GONE
+    if _MENU.match(shown[-1]):
+        return Signal.ASKING if any(map(_QUESTION.match, shown)) else Signal.DIALOG
+    box = _composer(lines)
+    if box is None:
+        return _without_box(shown)
+    for block in _blocks_upwards(box.above):
+        if _TURN_ENDED.search(block):
+            return Signal.READY
+        if _QUEUE.match(block):
+            continue
+        if _BUSY.match(block):
+            return Signal.WORKING
+        return Signal.ERROR if _FAILED.match(block) else Signal.READY
+    return Signal.READY
+
+
+def draft(screen: Screen) -> bool:
+    """True for text, for `[Pasted Content 1539 chars]`, and for the shell mode that `!` switches on."""
+    lines = [line.rstrip() for line in screen.text.splitlines()]
+    shown = [line for line in lines if line]
+    box = _composer(lines)
+    if box is None or _MENU.match(shown[-1]):
+        return False
+    return box.sign != "›" or box.text not in ("", _PLACEHOLDER)
+
+
+def _composer(lines: Sequence[str]) -> _Box | None:
+    """The lowest entry with a prompt's sign, if nothing but the closing paragraph follows its text."""
+    start = max((at for at, line in enumerate(lines) if line[:1] in ("›", "!")), default=None)
+    if start is None:
+        return None
+    below = "\n".join(lines[start + 1 :]).rstrip().split("\n")
+    if not all(line[:1] in ("", " ") for line in below) or "" not in below:
+        return None
+    gap = len(below) - below[::-1].index("") - 1
+    text = "\n".join([lines[start][1:].strip(), *(line.strip() for line in below[:gap])]).strip()
+    return _Box(lines[:start], lines[start][:1], text)
+
+
+def _blocks_upwards(above: Sequence[str]) -> Iterator[str]:
+    """The transcript's entries, the last one first: from a line in the first column to the next such line."""
+    end = len(above)
+    for at in range(len(above) - 1, -1, -1):
+        if above[at][:1] not in ("", " "):
+            yield "\n".join(above[at:end])
+            end = at
+
+
+def _without_box(shown: Sequence[str]) -> Signal:
+    return Signal.GONE if _SHELL.match(shown[-1]) else Signal.STARTING
+
+
+def _last_launch(seat: Seat) -> tuple[Sequence[str], float]:
+    """The command that last ran here and when it was written; nothing and the dawn of time where that is unknown."""
+    path = seat.run_dir / "launch.json"
+    try:
+        argv = json.loads(path.read_text("utf-8", "surrogateescape"))["argv"]
+        return [str(word) for word in argv], path.stat().st_mtime
+    except (OSError, ValueError, KeyError, TypeError):
+        return [], 0.0
+
+
+def _kept(seat: Seat) -> Iterator[_Kept]:
+    """What a person or MAM began in the seat's folder; not what codex itself did on the side."""
+    places = (str(seat.cwd), str(seat.cwd.resolve()))
+    for path in (seat.home / ".codex" / "sessions").glob("*/*/*/rollout-*.jsonl"):
+        try:
+            with path.open(encoding="utf-8") as lines:
+                about = json.loads(lines.readline())["payload"]
+            if about["cwd"] in places and about["source"] == "cli":
+                yield _Kept(path, str(about["id"]), datetime.fromisoformat(about["timestamp"]).timestamp())
+        except (OSError, ValueError, KeyError, TypeError):
+            continue  # another version's, half written, or being removed
+
+
+def _holds_a_job_of(seat: Seat, kept: _Kept) -> bool:
+    """Whether a job that was delivered to the seat stands in the conversation."""
+    jobs = {path.name.rpartition("-")[0] for path in (seat.run_dir / "deliveries").glob("job-*")}
+    try:
+        with kept.path.open(encoding="utf-8", errors="replace") as lines:
+            return any(f"[MAM job {job}, attempt " in line for line in lines for job in jobs)
+    except OSError:
+        return False
