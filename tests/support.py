@@ -156,8 +156,7 @@ class Root:
 
     def kill_broker(self) -> None:
         """Kill the server of now; the monitor may start another one at once."""
-        running = server.running(self.parts.layout.broker)
-        assert running is not None
+        running = until(lambda: server.running(self.parts.layout.broker), within_s=90, what="a broker runs")
         os.kill(running.pid, signal.SIGKILL)
         until(lambda: proof.start_time(running.pid) is None)
 

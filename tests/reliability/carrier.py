@@ -1,0 +1,32 @@
+"""What a runner does with its spool, without an agent: a process of its own, to be killed at any moment."""
+
+import sys
+import time
+from pathlib import Path
+
+from mam.broker import proof
+from mam.broker.errors import MamError
+from mam.broker.events import Settled
+from mam.wrappers import launch
+from mam.wrappers.link import Link, connect_mqtt
+
+
+def main(spec_file: Path) -> None:
+    spec = launch.read(spec_file)
+    link = Link(spec, connect_mqtt)
+    link.open(proof.me())
+    while True:
+        try:
+            link.attend()
+            link.announce()
+            link.carry(time.monotonic())
+            while (message := link.receive()) is not None:
+                if isinstance(message.data, Settled):
+                    link.relay.settle({item.id for item in message.data.items})
+        except (OSError, MamError, ValueError) as error:
+            print(error, file=sys.stderr)
+        time.sleep(0.02)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

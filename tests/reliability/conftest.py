@@ -1,0 +1,140 @@
+"""A control root with one session that has no pane: its runner is a carrier that tests start and kill."""
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mam.broker import keys
+from mam.control_plane import daemon, jobs, sessions
+from mam.control_plane.rows import Session
+from mam.wrappers import launch
+from mam.wrappers.launch import LaunchSpec
+from tests.support import Root, until
+
+HERE = Path(__file__).parent
+JOB = "job-00000001"
+
+
+class Road:
+    """Producer, carrier, broker and monitor of one job, each a process that can be killed."""
+
+    def __init__(self, root: Root) -> None:
+        self.root = root
+        self.mam = root.parts
+        self._make_session()
+        self.job = jobs.delegate(self.mam, "writer", "say much", job_id=JOB)
+        self.outbox = self.mam.layout.run_dir("writer") / "outbox"
+        self._answers = root.path.parent / "answers"
+        self._answers.touch()
+        self.children: list[subprocess.Popen[str]] = []
+        self.carrier = self.carry()
+
+    def _make_session(self) -> None:
+        layout = self.mam.layout
+        run_dir = layout.run_dir("writer")
+        (run_dir / "outbox").mkdir(parents=True)
+        os.mkfifo(run_dir / "wake")
+        keys.create(layout.session_key("writer"))
+        now = sessions.now_ms()
+        fixed = ("writer", "scripted", "creator", "running", 1, "1", "headless", "none", "", str(layout.root), "", "[]")
+        with self.mam.registry.transaction() as tx:
+            row = Session(*fixed, json.dumps(layout.binding()), None, now, now)
+            tx.put(replace(row, pid=os.getpid(), pid_start=_start(), boot_id=_boot()))
+        spec = LaunchSpec(
+            session="writer",
+            fingerprint=self.mam.fingerprint,
+            incarnation="1",
+            agent="scripted",
+            argv=[],
+            env={},
+            cwd=str(layout.root),
+            mux="headless",
+            mux_server="none",
+            run_dir=str(run_dir),
+            session_key=str(layout.session_key("writer")),
+            log="",
+            mam=self.mam.command,
+            heartbeat_s=10,
+            broker=sessions.broker_ref(self.mam),
+        )
+        launch.write(spec, run_dir / "launch.json")
+
+    def carry(self) -> "subprocess.Popen[str]":
+        argv = [sys.executable, str(HERE / "carrier.py"), str(self.outbox.parent / "launch.json")]
+        self.carrier = subprocess.Popen(argv, stdout=-3, stderr=-3, text=True)
+        self.children.append(self.carrier)
+        return self.carrier
+
+    def produce(self, first: int, last: int) -> "subprocess.Popen[str]":
+        key = str(self.mam.layout.job_key(JOB))
+        argv = [sys.executable, str(HERE / "producer.py"), str(self.outbox), key, JOB, str(first), str(last)]
+        with self._answers.open("a") as file:
+            child = subprocess.Popen(argv, stdout=file, text=True)
+        self.children.append(child)
+        return child
+
+    def said(self) -> set[str]:
+        """Ids of the events whose verb has answered."""
+        lines = self._answers.read_text().splitlines()
+        return {line.split()[1] for line in lines if len(line.split()) == 2 and len(line.split()[1]) == 32}
+
+    def recorded(self) -> list[str]:
+        """Ids of the stored events of the job."""
+        with self.mam.registry.view() as view:
+            query = "SELECT id FROM events WHERE scope = ?"
+            return [row[0] for row in view.connection.execute(query, (f"jobs/{JOB}",))]
+
+    def strike(self, what: str) -> None:
+        """kill -9 one part, and bring it back as its user or its keeper would."""
+        if what == "broker":
+            self.root.kill_broker()
+        elif what == "monitor":
+            self.root.kill_monitor()
+            daemon.ensure(self.mam)
+        else:
+            self.carrier.send_signal(signal.SIGKILL)
+            self.carrier.wait()
+            self.carry()
+
+    def end(self) -> None:
+        for child in self.children:
+            if child.poll() is None:
+                child.kill()
+            child.wait()
+
+
+def _start() -> str:
+    return sessions.proof.me().start
+
+
+def _boot() -> str:
+    return sessions.proof.boot_id()
+
+
+@pytest.fixture
+def road(root: Root) -> Iterator[Road]:
+    assert root.mam("up").code == 0
+    made = Road(root)
+    until(lambda: made.root.session("writer").presence == "online", what="the carrier is connected")
+    try:
+        yield made
+    finally:
+        made.end()
+        with root.registry.transaction() as tx:
+            row = tx.session("writer")
+            assert row is not None
+            tx.put(replace(row, status="stopped", pid=None))
+
+
+@pytest.fixture
+def dice() -> random.Random:
+    """The same throws in every run."""
+    return random.Random(20261130)
