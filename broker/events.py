@@ -126,7 +126,9 @@ class Settled(Data):
 
 
 DeliveryState = Literal["received", "submitted", "refused", "unknown"]
-DeliveryReason = Literal["busy", "not_foreground", "dialog", "draft", "unsubmitted", "restarted", "brief_altered", ""]
+DeliveryReason = Literal[
+    "busy", "not_foreground", "dialog", "draft", "unsubmitted", "restarted", "brief_altered", "cancelled", ""
+]
 
 
 class Delivery(Data):
@@ -142,6 +144,7 @@ class Signal(Data):
     name: SignalName
     state: str = ""
     evidence: Text = ""
+    incarnation: str | None = None  # which life of the session is meant
     exit_code: Annotated[int, Field(gt=-(2**31), lt=2**31)] | None = None
     conversation_id: str | None = None
 

@@ -298,7 +298,7 @@ def _look_at_all(mam: Mam, count: int) -> Figure:
     began = time.perf_counter()
     with mam.registry.view() as view:
         ended = watch.ended_sessions(mam, view)
-        verdicts, findings = watch.overdue_jobs(view, sweep, heartbeat_s=10, heard=lambda *_: 0, now=now_ms())
+        verdicts, findings = watch.overdue_jobs(view, sweep, heartbeat_s=10, heard=lambda *_: 0, began=0, now=now_ms())
     took = time.perf_counter() - began
     met = took <= 1.0 and not ended and not verdicts and not findings
     return Figure(f"one look over {count} sessions and jobs", f"{took:.3f} s, no subprocess", "≤ 1 s", met)

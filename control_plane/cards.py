@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from mam.broker import topics
-from mam.broker.bodies import Producer
+from mam.broker.bodies import Producer, now_ms
 from mam.broker.bus import Bus, Will
 from mam.broker.events import USE_CARD, USE_JOB
 from mam.broker.signing import seal
@@ -21,7 +21,8 @@ class Cards:
         self._token, self._keyring, self._scope = token, keyring, scope
         self._producer = Producer("monitor")
         self._shown: dict[str, int] = {}  # job -> updated_at of the card that is out
-        self._since = 0
+        self._since = now_ms() - KEPT_MS  # older cards are gone, and stay so
+        self._cleared: set[str] = set()
 
     def will(self) -> Will:
         """What the broker says of the monitor when its connection breaks."""
@@ -53,10 +54,12 @@ class Cards:
         """Clear the cards of jobs that ended a day ago, or were archived."""
         where = "WHERE (ended_at BETWEEN ? AND ?) OR archived_at >= ?"
         for job in view.rows(Job, where, (now - 3 * KEPT_MS, now - KEPT_MS, now - 2 * 3600 * 1000)):
-            bus.publish(topics.job_state(job.id), b"", retain=True)
+            if job.id not in self._cleared and bus.publish(topics.job_state(job.id), b"", retain=True):
+                self._cleared.add(job.id)
             self._shown.pop(job.id, None)
 
     def _show(self, bus: Bus, job: Job) -> None:
+        self._cleared.discard(job.id)
         topic = topics.job_state(job.id)
         if job.archived_at is not None:
             bus.publish(topic, b"", retain=True)

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mam.broker import proof, spool
+from mam.broker import proof
 from mam.broker.errors import MamError
 from mam.broker.proof import ProcessId
 from mam.control_plane.settings import Layout
@@ -36,12 +36,12 @@ class Known(NamedTuple):
     problem: str
 
 
-def look(layout: Layout) -> Known | None:
+def look(layout: Layout, *, made_at: str | None = None) -> Known | None:
     """The monitor of this control root, proven alive by pid, start time and boot; None where there is none."""
     state = read_json(layout.monitor_state)
     pid = state.get("pid")
-    if not isinstance(pid, int):
-        return None
+    if not isinstance(pid, int) or state.get("root") != (made_at or str(layout.root)):
+        return None  # a copied control root brings the state of its original along
     named = ProcessId(pid, str(state.get("start")), str(state.get("boot")))
     if not proof.alive(named):
         return None
@@ -88,6 +88,18 @@ def ensure(mam: Mam, *, wait_s: float = 15.0, say: Callable[[str], None] = lambd
     raise MonitorFailed(why=f"it is not ready after {wait_s:g} s", log=str(log))
 
 
+def ensure_after(mam: Mam, kept: str, say: Callable[[str], None]) -> Known | None:
+    """Like *ensure*, behind a change that is made already: what it raises must not read as if nothing had been."""
+    try:
+        known = ensure(mam, say=say)
+    except MonitorFailed as error:
+        say(f"{error}: {kept}")
+        return None
+    if known is None:
+        say(f"no monitor runs and none may be started here: {kept}")
+    return known
+
+
 def _lock_is_held(layout: Layout) -> bool:
     """Whether some monitor is there, or about to say so: ours may have lost a race against it."""
     try:
@@ -111,16 +123,21 @@ def _warned(known: Known, say: Callable[[str], None]) -> Known:
 
 def last_line(path: os.PathLike[str]) -> str:
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:  # noqa: PTH123: a PathLike, and its tail only
+        with open(path, encoding="utf-8", errors="replace") as file:
             lines = file.read()[-4000:].strip().splitlines()
     except OSError:
         return "it left no log"
     return lines[-1] if lines else "it ended without a word"
 
 
-def end(layout: Layout, *, wait_s: float = 10.0) -> bool:
-    """Ask the monitor to end and wait for it; True where one ran. KILL after *wait_s*: its work survives that."""
-    found = look(layout)
+def end(layout: Layout, *, wait_s: float = 10.0, made_at: str | None = None) -> bool:
+    """
+    Ask the monitor to end and wait for it; True where one ran. KILL after *wait_s*: its work survives that.
+
+    Args:
+        made_at: Where the control root was when the monitor began, if it was moved since.
+    """
+    found = look(layout, made_at=made_at)
     if found is None:
         return False
     for sign in (signal.SIGTERM, signal.SIGKILL):
@@ -132,7 +149,3 @@ def end(layout: Layout, *, wait_s: float = 10.0) -> bool:
                 return True
             time.sleep(0.02)
     raise MonitorFailed(why=f"pid {found.process.pid} does not end", log=str(layout.logs / "monitor.log"))
-
-
-def nudge(layout: Layout) -> None:
-    spool.wake(layout.monitor_wake)

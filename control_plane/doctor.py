@@ -15,7 +15,7 @@ from mam.broker.errors import MamError
 from mam.broker.mqtt import MqttBus
 from mam.control_plane import daemon, root, sessions
 from mam.control_plane.rows import LIVE
-from mam.control_plane.wiring import Mam
+from mam.control_plane.wiring import Mam, read_json
 from mam.wrappers import git, muxes, tmux
 from mam.wrappers.mux import LookFailed
 
@@ -206,7 +206,10 @@ def _leftovers(mam: Mam) -> Iterator[Finding]:
         orphans = [
             folder
             for folder in mam.layout.jobs.glob("*")
-            if (folder / "job.json").exists() and view.job(folder.name) is None and _is_old(folder)
+            if (folder / "job.json").exists()
+            and view.job(folder.name) is None
+            and _is_ours(mam, folder)
+            and _is_old(folder)
         ]
     dead = list(mam.layout.run.glob("*/dead/*.event"))
 
@@ -214,7 +217,7 @@ def _leftovers(mam: Mam) -> Iterator[Finding]:
         for folder in orphans:
             aside = mam.layout.mam / "lost-and-found"
             aside.mkdir(mode=0o700, exist_ok=True)
-            folder.rename(aside / folder.name)
+            shutil.move(folder, aside / folder.name)
 
     if orphans:
         yield Finding("jobs", "broken", f"{len(orphans)} job folders without a row", "set them aside (--fix)", repair)
@@ -222,6 +225,13 @@ def _leftovers(mam: Mam) -> Iterator[Finding]:
         yield Finding("spools", "broken", f"{len(dead)} events that nobody could authenticate", f"see {dead[0].parent}")
     if not orphans and not dead:
         yield Finding("leftovers", "fine", "none")
+
+
+def _is_ours(mam: Mam, folder: Path) -> bool:
+    """Several control roots may share one jobs folder: what another one made is none of our business."""
+    if folder.is_relative_to(mam.layout.mam):
+        return True
+    return read_json(folder / "job.json").get("monitor_wake") == str(mam.layout.monitor_wake)
 
 
 def _is_old(folder: Path) -> bool:

@@ -8,7 +8,9 @@ not on disk.
 
 import hashlib
 import logging
+import os
 import sqlite3
+import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -25,7 +27,6 @@ from mam.control_plane.rows import Job, Session
 _log = logging.getLogger("mam.inbox")
 
 FUTURE_MS = 120_000
-PAST_MS = 7 * 24 * 3600 * 1000
 BEAT_WRITTEN_EVERY_MS = 60_000
 REPORT_LIMIT_BYTES = 5 * 1024 * 1024
 
@@ -46,8 +47,8 @@ class Inbox:
         self._clock = clock
         self._written: dict[tuple[str, int], int] = {}  # when each attempt's last heartbeat was written
         self.heard: dict[tuple[str, int], int] = {}  # when each attempt's last heartbeat came
-        self.changed_jobs: set[str] = set()
         self.changed_sessions: set[str] = set()
+        self.arrived: set[str] = set()  # sessions whose runner connected (anew): what waits for it is due
         self.refused: dict[str, int] = {}
 
     def take(self, batch: Sequence[tuple[str, bytes]]) -> list[Settling]:
@@ -113,7 +114,7 @@ class Inbox:
         now = self._clock()
         if frame.ts > now + FUTURE_MS:
             refuse("from_future", f"{frame.ts - now} ms")
-        if job.archived_at is not None and frame.ts < now - PAST_MS:
+        if job.archived_at is not None:
             refuse("expired", "")
         if frame.attempt > job.attempt:
             refuse("unknown_attempt", str(frame.attempt))
@@ -135,7 +136,6 @@ class Inbox:
         _store(tx, scope, topic, wire, frame, frame.attempt, digest, step.outcome, now)
         if step.job != job:
             tx.put(step.job)
-            self.changed_jobs.add(job.id)
         if isinstance(data, ev.Progress) and attempt.started_at is not None:
             # Seen often, and kept in the events anyway: not worth an audited row each time.
             seen = step.attempt
@@ -175,12 +175,13 @@ class Inbox:
                 refuse("binding_mismatch", frame.session)
             now = self._clock()
             if isinstance(data, ev.Presence):
+                if data.online:
+                    self.arrived.add(name)
                 self._seen(tx, session_machine.presence(session, data, now=now), session)
                 return settling
             if isinstance(data, ev.Signal) and data.name == "screen":
                 text = {"screen": data.state, "screen_text": data.evidence, "screen_at": now}
                 tx.observe(session, **text)
-                self.changed_sessions.add(name)
                 return settling
             return settling._replace(outcome=self._kept(tx, topic, wire, frame, data, now))
         except EventRefused as error:
@@ -215,7 +216,9 @@ class Inbox:
     def _delivery(self, tx: Transaction, job_id: str, number: int, data: ev.Delivery, now: int) -> str:
         if data.state != "received":
             for order in tx.orders():
-                if (order.job, order.attempt) == (job_id, number):
+                # A delivery that was on its way when the job was cancelled is no answer to the cancel.
+                answered = order.kind != "cancel" or data.reason == "cancelled"
+                if answered and (order.job, order.attempt) == (job_id, number):
                     tx.drop(order)
         job, attempt = tx.job(job_id), tx.attempt(job_id, number)
         if job is None:
@@ -227,7 +230,6 @@ class Inbox:
             tx.put(after)
         if after_job != job:
             tx.put(after_job)
-            self.changed_jobs.add(job.id)
         return "accepted"
 
 
@@ -265,7 +267,9 @@ def _report_intact(job: Job, report: ev.Report) -> bool:
 def file_sha256(path: Path) -> str | None:
     """The hash of a file of at most 5 MiB; None where it is missing, larger or unreadable."""
     try:
-        with path.open("rb") as file:
+        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
+            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                return None  # a FIFO would hold up everything
             content = file.read(REPORT_LIMIT_BYTES + 1)
     except OSError:
         return None

@@ -89,8 +89,13 @@ class Overdue(NamedTuple):
     detail: str
 
 
-def overdue(job: Job, attempt: Attempt, *, now: int) -> Overdue | None:
-    """Which limit an open job has passed: delivery, first sign of life (M97), or the whole attempt."""
+def overdue(job: Job, attempt: Attempt, *, now: int, began: int = 0) -> Overdue | None:
+    """
+    Which limit an open job has passed: delivery, first sign of life (M97), or the whole attempt.
+
+    Args:
+        began: When the monitor began to send: a job that waited for it is not late.
+    """
     if job.state not in OPEN:
         return None
     if now - attempt.created_at > job.limit_s * 1000:
@@ -102,7 +107,8 @@ def overdue(job: Job, attempt: Attempt, *, now: int) -> Overdue | None:
             return Overdue("agent_blocked", f"no `started` within {job.started_within_s:g} s of the prompt")
         return None
     # The runner gives up by itself after deliver_within_s; this is for runners that cannot be reached.
-    if now - attempt.created_at > job.deliver_within_s * 1500 + 5000:
+    since = attempt.received_at or max(attempt.created_at, began)
+    if now - since > job.deliver_within_s * 1500 + 5000:
         reached = "received but never submitted" if attempt.received_at else "never received by the runner"
         return Overdue("agent_blocked", f"not delivered within {job.deliver_within_s:g} s: {reached}")
     return None

@@ -68,6 +68,12 @@ class JobStillOpen(MamError):
     remedy_text = "`mam job cancel {job}` first, or wait for its end"
 
 
+class JobArchived(MamError):
+    code = "job_archived"
+    message = "{job} was archived: its key is destroyed"
+    remedy_text = "`mam job delegate` its brief anew; it lies in {folder}"
+
+
 class JobEnded(MamError):
     code = "job_ended"
     message = "{job} is {state} already"
@@ -129,6 +135,7 @@ def delegate(
 
     Raises: UnknownSession, SessionNotRunning, SessionBusy, JobExists, BadName.
     """
+    mam.check_place()
     job_id = topics.check_job_id(job_id) if job_id else f"job-{secrets.token_hex(6)}"
     with mam.registry.view() as view:
         _ready(view, session)
@@ -194,6 +201,7 @@ def write_record(layout: Layout, job: Job) -> None:
     """job.json: what an agent's verbs need to know, so that they never open the database."""
     record: dict[str, object] = {
         "job": job.id,
+        "attempt": job.attempt,
         "session": job.session,
         "topic_prefix": job.topic_prefix,
         "key_file": str(layout.job_key(job.id)),
@@ -226,6 +234,7 @@ def _enter(tx: Transaction, job: Job, layout: Layout, mam_command: str) -> None:
 
 def cancel(mam: Mam, job_id: str, reason: str = "") -> Job:
     """End a job; cancelling a cancelled one changes nothing. Raises UnknownJob, JobEnded for a reported one."""
+    mam.check_place()
     with mam.registry.transaction() as tx:
         job = need(tx, job_id)
         if job.state == "reported":
@@ -260,13 +269,16 @@ def retry(mam: Mam, job_id: str, session: str | None = None) -> Job:
     Make a new attempt of an ended job, on its own session or on another one.
 
     What the old attempt still says is recorded and has no effect.
-    Raises UnknownJob, JobStillOpen, SessionBusy, SessionNotRunning.
+    Raises UnknownJob, JobStillOpen, JobArchived, SessionBusy, SessionNotRunning.
     """
+    mam.check_place()
     try:
         with mam.registry.transaction() as tx:
             job = need(tx, job_id)
             if job.state in OPEN:
                 raise JobStillOpen(job=job_id, state=job.state)
+            if job.archived_at is not None:
+                raise JobArchived(job=job_id, folder=job.folder)
             target = _ready(tx, session or job.session)
             again = replace(
                 job,
@@ -284,9 +296,10 @@ def retry(mam: Mam, job_id: str, session: str | None = None) -> Job:
                 late=0,
             )
             _withdraw(tx, job)
-            set_aside_report(job)
-            write_record(mam.layout, again)
             _enter(tx, again, mam.layout, mam.command)
+            write_record(mam.layout, again)
+            set_aside_report(job)  # last: what fails before it must leave the old report in its place
+            Path(again.report_path).parent.mkdir(mode=0o700, exist_ok=True)
     except sqlite3.IntegrityError as error:
         raise SessionBusy(session=session or job.session, job="one that came first") from error
     spool.wake(mam.layout.monitor_wake)
@@ -298,7 +311,6 @@ def set_aside_report(job: Job) -> None:
     report = Path(job.report_path)
     if report.exists():
         report.replace(report.with_name(f"report-final.attempt-{job.attempt}.md"))
-    Path(job.report_path).parent.mkdir(mode=0o700, exist_ok=True)
 
 
 def find_report(job: Job) -> Path | None:
@@ -313,18 +325,14 @@ def archive(mam: Mam, job_id: str) -> Path:
 
     Raises UnknownJob, JobStillOpen. Archiving twice is harmless.
     """
-    with mam.registry.view() as view:
-        job = need(view, job_id)
-        if job.state in OPEN:
-            raise JobStillOpen(job=job_id, state=job.state)
-        target = Path(job.folder) / "events.jsonl"
-        if job.archived_at is None:
-            _export(view, job, target)
+    mam.check_place()
     with mam.registry.transaction() as tx:
         job = need(tx, job_id)
         if job.state in OPEN:
             raise JobStillOpen(job=job_id, state=job.state)
+        target = Path(job.folder) / "events.jsonl"
         if job.archived_at is None:
+            _export(tx, job, target)  # in here: what comes in between would be deleted unseen
             tx.put(replace(job, archived_at=now_ms()))
             tx.connection.execute("DELETE FROM events WHERE scope = ?", (topics.job(job_id),))
     mam.layout.job_key(job_id).unlink(missing_ok=True)

@@ -1,4 +1,6 @@
-"""The keys of jobs and sessions, read once each from their 0600 files."""
+"""The keys of jobs and sessions, read from their 0600 files where those are new."""
+
+from typing import NamedTuple
 
 from mam.broker import keys
 from mam.broker.errors import FileRefused
@@ -7,11 +9,16 @@ from mam.control_plane.settings import Layout
 CACHED_AT_MOST = 20_000
 
 
+class _Known(NamedTuple):
+    mark: tuple[int, int]  # which file it was read from
+    keys: dict[str, bytes]
+
+
 class Keyring:
     def __init__(self, layout: Layout) -> None:
         self._layout = layout
-        self._jobs: dict[str, dict[str, bytes]] = {}
-        self._sessions: dict[str, dict[str, bytes]] = {}
+        self._jobs: dict[str, _Known] = {}
+        self._sessions: dict[str, _Known] = {}
 
     def job(self, job_id: str) -> dict[str, bytes]:
         """The keys of a job by kid; empty where there are none (archived, foreign, or unreadable)."""
@@ -24,22 +31,18 @@ class Keyring:
         """Raises FileRefused."""
         return keys.load(self._layout.control_key)
 
-    def forget_job(self, job_id: str) -> None:
-        self._jobs.pop(job_id, None)
-
-    def forget_session(self, name: str) -> None:
-        self._sessions.pop(name, None)
-
-    def _cached(self, cache: dict[str, dict[str, bytes]], name: str, kind: str) -> dict[str, bytes]:
-        found = cache.get(name)
-        if found is not None:
-            return found
+    def _cached(self, cache: dict[str, _Known], name: str, kind: str) -> dict[str, bytes]:
         path = self._layout.job_key(name) if kind == "job" else self._layout.session_key(name)
         try:
-            found = {"k1": keys.load(path)}
-        except FileRefused:
+            info = path.stat()
+            mark = (info.st_ino, info.st_mtime_ns)
+            found = cache.get(name)
+            if found is None or found.mark != mark:  # made anew: a session of that name was removed and created
+                found = _Known(mark, {"k1": keys.load(path)})
+        except (FileRefused, OSError):
+            cache.pop(name, None)
             return {}  # not cached: it may be there the next time
         if len(cache) >= CACHED_AT_MOST:
             cache.clear()
         cache[name] = found
-        return found
+        return found.keys

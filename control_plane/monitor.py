@@ -10,6 +10,7 @@ import logging
 import os
 import select
 import signal
+import sqlite3
 import time
 from collections import deque
 from collections.abc import Callable
@@ -50,6 +51,7 @@ SWEEP_S = 2.0
 BROKER_S = 1.0
 SLOW_S = 30.0
 STARTS_A_MINUTE = 5
+AWAY_S = 5.0
 
 Connect = Callable[[Endpoint, str, Will, Callable[[], None]], Bus]
 
@@ -82,6 +84,7 @@ class Monitor:
         self._bus: Bus | None = None
         self._endpoint: Endpoint | None = None
         self._connected_anew = False
+        self._connected_at = time.monotonic()
         self._stopping = False
         self._began = clock()
         self._problem = ""
@@ -161,7 +164,7 @@ class Monitor:
         except registry.NoRegistry:
             _log.error("the registry is gone: ending")
             self._stopping = True
-        except (MamError, OSError) as error:
+        except (MamError, OSError, ValueError, sqlite3.Error) as error:
             _log.warning("%s: %s", step.__name__, error)
 
     def _pass(self, view: View) -> None:
@@ -211,13 +214,14 @@ class Monitor:
     # -- out --------------------------------------------------------------------------
 
     def _look_for_changes(self, view: View) -> None:
+        if self._inbox.arrived:
+            self._inbox.arrived.clear()
+            self._outbox.hurry()
         version = view.data_version()
         if version != self._seen_version:
             self._seen_version = version
-            for name in self._inbox.changed_sessions:
-                self._outbox.hurry()
-                _log.info("session %s changed", name)
             if self._inbox.changed_sessions:
+                _log.info("sessions changed: %s", ", ".join(sorted(self._inbox.changed_sessions)))
                 self._inbox.changed_sessions.clear()
                 projection.write(self._mam)
             if self._bus is not None and self._bus.connected:
@@ -244,7 +248,7 @@ class Monitor:
             projection.write(self._mam)
         heartbeat_s = self._mam.settings.heartbeat_s
         verdicts, findings = watch.overdue_jobs(
-            view, self._sweep, heartbeat_s=heartbeat_s, heard=self._heard, now=self._clock()
+            view, self._sweep, heartbeat_s=heartbeat_s, heard=self._heard, began=self._began, now=self._clock()
         )
         watch.act(self._registry, [], verdicts)
         for verdict in verdicts:
@@ -279,7 +283,7 @@ class Monitor:
         before = self._problem
         try:
             self._connect_bus(self._endpoint_now())
-            self._problem = "" if self._bus is not None and self._bus.connected else self._problem
+            self._problem = self._connection_problem()
         except MamError as error:
             self._problem = str(error)
         if self._connected_anew:
@@ -292,6 +296,14 @@ class Monitor:
         if self._problem != before:
             _log.warning("broker: %s", self._problem or "fine again")
             self._announce(ready=True)
+
+    def _connection_problem(self) -> str:
+        """A connection that is away for a moment comes back by itself; after that somebody should know."""
+        if self._bus is not None and self._bus.connected:
+            self._connected_at = time.monotonic()
+            return ""
+        away = time.monotonic() - self._connected_at > AWAY_S
+        return f"not connected to {self._endpoint.url}" if away and self._endpoint is not None else self._problem
 
     def _endpoint_now(self) -> Endpoint:
         """Where the broker is; the embedded one is started again where it ended, five times a minute at most."""
@@ -335,6 +347,7 @@ class Monitor:
     def _announce(self, *, ready: bool) -> None:
         own = proof.me()
         state: dict[str, object] = {"pid": own.pid, "start": own.start, "boot": own.boot, "ready": ready}
+        state["root"] = str(self._layout.root)
         broker = self._endpoint.url if self._endpoint is not None else ""
         write_json(
             self._layout.monitor_state, {**state, "version": VERSION, "broker": broker, "problem": self._problem}
@@ -367,9 +380,16 @@ def _keep_password(mam: Mam) -> None:
     password = mam.settings.text("MAM_BROKER_PASSWORD")
     if not password or mam.settings.text("MAM_BROKER_PASSWORD_FILE"):
         return
-    path = mam.layout.secrets / "broker-own.password"
-    path.unlink(missing_ok=True)
-    keys.write_private(path, password.encode() + b"\n")
+    path, content = mam.layout.secrets / "broker-own.password", password.encode() + b"\n"
+    try:
+        if keys.read_private(path) == content:
+            return  # asked every second, and runners read it
+    except keys.KeyMissing:
+        pass
+    partial = path.with_name(".broker-own.new")
+    partial.unlink(missing_ok=True)
+    keys.write_private(partial, content)
+    partial.replace(path)
 
 
 def main(mam: Mam) -> int:

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 
 from mam.broker import topics
-from mam.broker.bodies import Producer
+from mam.broker.bodies import Producer, now_ms
 from mam.broker.bus import Bus
 from mam.broker.events import USE_COMMAND
 from mam.broker.signing import seal
@@ -20,6 +20,7 @@ _log = logging.getLogger("mam.outbox")
 FIRST_RETRY_S = 1.0
 LAST_RETRY_S = 15.0
 SETTLED_A_MESSAGE = 500
+SAY_KEPT_MS = 3000  # less than `agent send` waits beyond its limit
 
 
 class Outbox:
@@ -43,9 +44,9 @@ class Outbox:
                 self._due[order.id] = (tries + 1, now + pause_s)
         return pointless
 
-    def hurry(self, session: str | None = None) -> None:
-        """Make orders due at once: the broker, or this session's runner, has just come back."""
-        self._due = {} if session is None else {k: v for k, v in self._due.items() if not k.startswith(session)}
+    def hurry(self) -> None:
+        """Make orders due at once: the broker, or a runner, has just come back."""
+        self._due = {}
 
     def forget(self, order: Order) -> None:
         self._due.pop(order.id, None)
@@ -82,5 +83,9 @@ class Outbox:
         if order.kind == "dispatch":
             job = view.job(order.job)
             return job is not None and job.state in OPEN and job.attempt == order.attempt
+        if order.kind == "say":
+            kept_ms = SAY_KEPT_MS + json.loads(order.data)["deliver_within_s"] * 1000
+            if now_ms() - order.created_at > kept_ms:
+                return False  # whoever sent it was told that it did not arrive
         # Bound to one life of the session: the next one has nothing to interrupt.
         return session.status in LIVE and session.incarnation == order.incarnation

@@ -6,12 +6,9 @@ SQLite below 3.51.3 can corrupt a WAL when two connections write and checkpoint
 at once. Readers open read-only, so that they never checkpoint.
 """
 
-import fcntl
 import json
 import os
-import random
 import sqlite3
-import time
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,8 +16,8 @@ from typing import Any, TypeVar
 from urllib.parse import quote
 
 from mam.broker.bodies import now_ms
-from mam.broker.errors import Busy, MamError
-from mam.control_plane import schema
+from mam.broker.errors import MamError
+from mam.control_plane import locks, schema
 from mam.control_plane.rows import Attempt, Finding, Job, Order, Row, Session
 
 R = TypeVar("R", bound=Row)
@@ -264,7 +261,7 @@ class Registry:
         except OSError as error:
             raise RegistryUnusable(path=str(self.path), why=error.strerror or str(error)) from error
         try:
-            _flock(descriptor, self._lock)
+            locks.take(descriptor, self._lock, LOCK_WAIT_S)
             yield
         finally:
             os.close(descriptor)
@@ -357,20 +354,6 @@ def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("PRAGMA foreign_keys = ON")
     return connection
-
-
-def _flock(descriptor: int, path: Path) -> None:
-    deadline = time.monotonic() + LOCK_WAIT_S
-    pause_s = 0.0005
-    while True:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError as error:
-            if time.monotonic() > deadline:
-                raise Busy(what=str(path), waited_s=LOCK_WAIT_S) from error
-        time.sleep(pause_s * (0.5 + random.random()))
-        pause_s = min(0.01, pause_s * 1.5)
 
 
 def pages(view: View, scope: str | None = None, after: int = 0) -> Iterator[dict[str, Any]]:

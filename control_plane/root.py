@@ -12,7 +12,7 @@ from pathlib import Path
 from mam.broker import keys
 from mam.broker.bodies import now_ms
 from mam.broker.errors import FileRefused, Usage
-from mam.control_plane import job_machine, jobs
+from mam.control_plane import daemon, job_machine, jobs
 from mam.control_plane.registry import Registry, Transaction
 from mam.control_plane.rows import OPEN, Job
 from mam.control_plane.settings import Layout
@@ -96,6 +96,7 @@ def moved(mam: Mam) -> None:
         return
     if (Path(old) / ".mam" / "registry.db").exists():
         raise Usage(what=f"{old} still is a control root", hint="if this is a copy of it, use `mam init --copied`")
+    daemon.end(mam.layout, made_at=old)
     with mam.registry.transaction() as tx:
         tx.set_meta("control_root", new)
         for job in tx.rows(Job):
@@ -118,6 +119,12 @@ def _there(path: str, old: str, new: str) -> str:
 def copied(mam: Mam) -> None:
     """This is a copy: a fingerprint and keys of its own, no sessions, and no open jobs, which the original has."""
     salt = secrets.token_hex(16)
+    # First what was the original's, last the word that this is no copy any more: a crash in between is tried again.
+    shutil.rmtree(mam.layout.broker, ignore_errors=True)
+    for password in mam.layout.secrets.glob("broker-*.password"):
+        password.unlink()
+    mam.layout.control_key.unlink(missing_ok=True)
+    mam.layout.monitor_state.unlink(missing_ok=True)
     with mam.registry.transaction() as tx:
         tx.set_meta("control_root", str(mam.layout.root))
         tx.set_meta("salt", salt)
@@ -128,10 +135,6 @@ def copied(mam: Mam) -> None:
             tx.drop(session)
             mam.layout.session_key(session.name).unlink(missing_ok=True)
         _close_jobs(tx)
-    shutil.rmtree(mam.layout.broker, ignore_errors=True)
-    for password in mam.layout.secrets.glob("broker-*.password"):
-        password.unlink()
-    mam.layout.control_key.unlink(missing_ok=True)
     make(mam.layout, in_git=False)
 
 

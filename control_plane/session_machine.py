@@ -14,10 +14,13 @@ def presence(session: Session, seen: Presence, *, now: int) -> Session:
     if not seen.online:
         # A question, not an answer: the broker may have lost a healthy runner. The monitor looks at the process.
         return replace(session, presence="offline", updated_at=now) if session.presence != "offline" else session
+    # A runner that speaks for the first time was given up too early; `stopped` stays, it was wanted.
+    given_up = session.status == "ended" and session.pid is None
     after = replace(
         session,
         presence="online",
-        status="running" if session.status in LIVE else session.status,
+        status="running" if session.status in LIVE or given_up else session.status,
+        ended_reason=None if given_up else session.ended_reason,
         pid=seen.pid,
         pid_start=seen.start_time,
         boot_id=seen.boot_id,
@@ -29,7 +32,9 @@ def presence(session: Session, seen: Presence, *, now: int) -> Session:
 
 
 def signal(session: Session, seen: Signal, *, now: int) -> Session:
-    """Note what happened to the agent itself."""
+    """Note what happened to the agent itself. What an earlier life said may come late, and says nothing of this one."""
+    if seen.incarnation is not None and seen.incarnation != session.incarnation:
+        return session
     if seen.name == "agent_exited" and session.status in LIVE:
         return replace(
             session,
@@ -60,6 +65,9 @@ def delivery(job: Job, attempt: Attempt, seen: Delivery, *, now: int) -> tuple[J
         delivered_at=(attempt.delivered_at or now) if seen.state in ("submitted", "unknown") else None,
     )
     moved = replace(job, state="dispatched", updated_at=now) if job.state == "queued" else job
+    begun = attempt.started_at is not None or attempt.delivery == "submitted"
+    if seen.reason == "restarted" and begun:
+        return job_machine.presume(moved, attempt, "lost", "its agent was ended and started anew", now=now)
     if seen.state == "refused" and moved.state in OPEN and attempt.started_at is None:
         return job_machine.presume(moved, after, "agent_blocked", f"prompt not delivered: {seen.reason}", now=now)
     return moved, after

@@ -6,7 +6,8 @@ import secrets
 import signal
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
@@ -17,8 +18,8 @@ from mam.broker import keys, proof, spool, topics
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError, Usage
 from mam.broker.proof import ProcessId
-from mam.control_plane import projection
-from mam.control_plane.jobs import SessionBusy, need_session
+from mam.control_plane import locks, projection
+from mam.control_plane.jobs import SessionBusy, SessionNotRunning, need_session
 from mam.control_plane.rows import LIVE, Order, Session
 from mam.control_plane.settings import BINDING, Layout, absolute
 from mam.control_plane.wiring import Mam
@@ -111,14 +112,29 @@ def create(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Session:
         updated_at=now,
     )
     _check_program(cli.launch(_seat(mam, session, cli)), session, mam.settings.environ)
-    _enter(mam, session)
-    try:
-        return _open(mam, session, cli, cli.launch(_seat(mam, session, cli)), say)
-    except (MamError, OSError):
-        with mam.registry.transaction() as tx:
-            tx.drop(session)
-        _remove_files(mam.layout, session.name)
-        raise
+    with _alone(mam, session.name):
+        _enter(mam, session)
+        try:
+            return _open(mam, session, cli, cli.launch(_seat(mam, session, cli)), say)
+        except BaseException:
+            with mam.registry.transaction() as tx:
+                tx.drop(session)
+            _remove_files(mam.layout, session.name)
+            raise
+
+
+@contextmanager
+def _alone(mam: Mam, name: str) -> Generator[None]:
+    """
+    One verb at a time ends or begins a life of a session: two resumes would open two panes for one conversation.
+
+    Raises Busy after 30 s.
+    """
+    mam.check_place()  # the processes that a copy's rows name belong to the original
+    run_dir = mam.layout.run_dir(name)
+    run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locks.hold(run_dir / "life.lock"):
+        yield
 
 
 def new_incarnation() -> str:
@@ -246,10 +262,10 @@ def _open(mam: Mam, session: Session, cli: AgentCli, launch: Launch, say: Say) -
             current = need_session(tx, session.name)
             opened = replace(current, pane=pane.id, updated_at=now_ms())
             tx.put(opened)
-    except MamError:
+        projection.write(mam)
+    except BaseException:
         mux.close(pane.id, tag(mam, session.name))  # a pane that no row names would be nobody's
         raise
-    projection.write(mam)
     spool.wake(layout.monitor_wake)
     return opened
 
@@ -310,6 +326,13 @@ def resume(mam: Mam, name: str, *, cwd: Path | None = None, rebind: bool = False
 
     Raises: UnknownSession, OtherPlace, OtherBinding, NoDirectory, LookFailed.
     """
+    with mam.registry.view() as view:
+        need_session(view, name)
+    with _alone(mam, name):
+        return _resume(mam, name, cwd, rebind=rebind, say=say)
+
+
+def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Say) -> Session:
     with mam.registry.view() as view:
         session = need_session(view, name)
     if cwd is not None and cwd.resolve() != Path(session.cwd).resolve():
@@ -401,14 +424,18 @@ def stop(mam: Mam, name: str, *, force: bool = False, say: Say = lambda _: None)
     Raises: UnknownSession, OtherBinding; SessionBusy where a job is open, unless *force*.
     """
     with mam.registry.view() as view:
-        session = need_session(view, name)
-        job = view.open_job(name)
-    check_binding(mam, session)
-    if job is not None and not force:
-        raise SessionBusy(session=name, job=job.id)
+        check_binding(mam, need_session(view, name))
+    with _alone(mam, name):
+        return _stop(mam, name, force=force, say=say)
+
+
+def _stop(mam: Mam, name: str, *, force: bool, say: Say) -> Session:
     # First the word, then the deed: whoever sees the processes end must know that it was wanted.
     with mam.registry.transaction() as tx:
         current = need_session(tx, name)
+        job = tx.open_job(name)
+        if job is not None and not force:
+            raise SessionBusy(session=name, job=job.id)
         stopped = replace(current, status="stopped", ended_reason="stopped", presence=None, updated_at=now_ms())
         tx.put(stopped)
     runner = runner_id(current)
@@ -448,9 +475,12 @@ def send(mam: Mam, name: str, text: str) -> str:
         raise Usage(what="there is nothing to send", hint="give some text, or - to read it from standard input")
     if len(text) > 60_000:
         raise Usage(what=f"{len(text)} characters are too many", hint="write a file and send its path")
+    mam.check_place()
     send_id = f"send-{secrets.token_hex(6)}"
     with mam.registry.transaction() as tx:
         session = need_session(tx, name)
+        if session.status not in LIVE:
+            raise SessionNotRunning(session=name, status=session.status)
         data = json.dumps({"prompt": text, "deliver_within_s": max(1, round(mam.settings.deliver_within_s))})
         tx.put(Order(send_id, name, "say", send_id, 1, session.incarnation, data, now_ms()))
     spool.wake(mam.layout.monitor_wake)

@@ -16,6 +16,9 @@ from mam.broker.urls import parse_url
 BINDING = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "MAM_JOBS_DIR", "DELEGATE_JOB_LOGS_DIR")
 
 
+PATHS = {*BINDING, "MAM_NATS_SERVER", "MAM_BROKER_PASSWORD_FILE", "MAM_BROKER_CA_FILE", "MAM_BROKER_USERS_DIR"}
+
+
 class NoControlRoot(MamError):
     code = "no_control_root"
     exit_code = 2
@@ -261,7 +264,11 @@ def with_env_file(settings: Settings, path: Path) -> Settings:
         return settings
     except (OSError, UnicodeDecodeError) as error:
         raise Usage(what=f"{path} cannot be read: {error}", hint="repair it, or unset MAM_ENV_FILE") from error
-    return settings._replace(values={**_parse(text, path), **settings.values})
+    said = _parse(text, path)
+    for name in PATHS & said.keys():
+        if said[name]:
+            said[name] = str(absolute(said[name], path.parent))  # a file means the same from wherever it is read
+    return settings._replace(values={**said, **settings.values})
 
 
 def _parse(text: str, path: Path) -> dict[str, str]:

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker import spool
+from mam.broker import spool, topics
 from mam.broker.signing import UNAUTHENTICATED
 from mam.broker.spool import Spooled
 from mam.control_plane.inbox import Inbox
@@ -51,9 +51,10 @@ class Sweep:
                     buried.append(spool.bury(item, item.path.parent.parent / "dead"))
         return Swept(recorded, buried)
 
-    def empty(self, session: str) -> bool:
-        """Whether nothing waits in the spool of *session*: only then its silence means anything."""
-        return not spool.entries(self._run / session / "outbox")
+    def empty(self, session: str, job: str) -> bool:
+        """Whether nothing about *job* waits in the spool of *session*: only then its silence means anything."""
+        topic = topics.job(job)
+        return not any(i.topic == topic and not i.beat for i in spool.pending(self._run / session / "outbox"))
 
     def dead(self) -> list[Path]:
         """Events that nobody could authenticate."""

@@ -14,12 +14,14 @@ from mam.control_plane.wiring import Mam
 from mam.wrappers.mux import LookFailed, MuxGone
 
 NEVER_REPORTED_MS = 10_000
+NO_PANE_MS = 120_000  # a slow multiplexer is no dead pane
 
 
 class Verdict(NamedTuple):
     """An open job that has come to a presumed end, and why."""
 
     job: str
+    attempt: int
     state: str
     detail: str
 
@@ -35,6 +37,7 @@ class Ended(NamedTuple):
 def ended_sessions(mam: Mam, view: View) -> list[Ended]:
     """Sessions that the registry calls live and whose runner is proven dead, or whose pane never came to life."""
     found = []
+    dark: set[tuple[str, str]] = set()  # multiplexers that did not answer: each may take seconds to say so
     for session in view.sessions():
         if session.status not in LIVE:
             continue
@@ -45,30 +48,37 @@ def ended_sessions(mam: Mam, view: View) -> list[Ended]:
                     "the machine was restarted" if runner.boot != proof.boot_id() else "the runner ended without a word"
                 )
                 found.append(Ended(session.name, session.incarnation, why))
-        elif now_ms() - session.updated_at > NEVER_REPORTED_MS and _pane_is_gone(mam, session):
+            continue
+        silent_ms = now_ms() - session.updated_at
+        if silent_ms > (NEVER_REPORTED_MS if session.pane else NO_PANE_MS) and _pane_is_gone(mam, session, dark):
             found.append(Ended(session.name, session.incarnation, "the pane closed before the runner reported"))
     return found
 
 
-def _pane_is_gone(mam: Mam, session: Session) -> bool:
+def _pane_is_gone(mam: Mam, session: Session, dark: set[tuple[str, str]]) -> bool:
     """True only after a successful look, or where the whole server is gone."""
+    place = (session.mux, session.mux_server)
+    if place in dark:
+        return False
     try:
         panes = sessions.multiplexer(mam, session).panes()
     except MuxGone:
         return True
     except LookFailed:
+        dark.add(place)
         return False
     return all(pane.id != session.pane or pane.dead for pane in panes)
 
 
 def overdue_jobs(
-    view: View, sweep: Sweep, *, heartbeat_s: float, heard: Callable[[str, int], int], now: int
+    view: View, sweep: Sweep, *, heartbeat_s: float, heard: Callable[[str, int], int], began: int, now: int
 ) -> tuple[list[Verdict], list[Finding]]:
     """
     Open jobs past a limit or without a living agent, and jobs that a person should look at.
 
     Args:
         heard: When an attempt (job, number) was last heard, or the listening began.
+        began: When this monitor began: nobody can deliver while none runs.
     """
     verdicts, findings = [], []
     for job in view.open_jobs():
@@ -76,15 +86,15 @@ def overdue_jobs(
         session = view.session(job.session)
         if attempt is None:
             continue
-        late = job_machine.overdue(job, attempt, now=now)
+        late = job_machine.overdue(job, attempt, now=now, began=began)
         if late is not None:
-            verdicts.append(Verdict(job.id, late.state, late.detail))
+            verdicts.append(Verdict(job.id, job.attempt, late.state, late.detail))
             continue
         gone = session is None or session.status not in LIVE
         reached = attempt.delivered_at is not None or attempt.started_at is not None
-        if gone and reached and sweep.empty(job.session):
+        if gone and reached and sweep.empty(job.session, job.id):
             why = f"its agent is gone ({session.ended_reason or session.status})" if session else "its agent is unknown"
-            verdicts.append(Verdict(job.id, "lost", why))
+            verdicts.append(Verdict(job.id, job.attempt, "lost", why))
         elif job_machine.silent(job, attempt, heartbeat_s=heartbeat_s, heard_at=heard(job.id, job.attempt), now=now):
             text = f"no heartbeat for {job.heartbeat_misses} intervals, though its runner is alive"
             findings.append(Finding("silent", job.id, now, text))
@@ -109,8 +119,8 @@ def act(registry: Registry, ended: list[Ended], verdicts: list[Verdict]) -> set[
             tx.put(replace(session, status="ended", ended_reason=item.reason, presence="offline", updated_at=now))
         for verdict in verdicts:
             job = tx.job(verdict.job)
-            if job is None or job.state not in OPEN:
-                continue
+            if job is None or job.state not in OPEN or job.attempt != verdict.attempt:
+                continue  # it ended, or was tried again meanwhile
             attempt = tx.attempt(job.id, job.attempt)
             if attempt is None:
                 continue

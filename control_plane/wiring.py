@@ -56,7 +56,7 @@ class Mam:
     def check_place(self) -> None:
         """Raise Moved where the registry lies elsewhere than it was made."""
         made_at = self.meta("control_root")
-        if Path(made_at) != self.layout.root:
+        if Path(made_at).resolve() != self.layout.root.resolve():
             raise Moved(root=str(self.layout.root), made_at=made_at)
 
     @property

@@ -99,6 +99,8 @@ class Link:
     ) -> bool:
         """Tell the monitor something; *keep* spools it until it is settled, otherwise it may be lost (False)."""
         topic = topics.events(self._spec.session)
+        if kind == "signal":
+            data = {**data, "incarnation": self._spec.incarnation}
         body = self._producer.session_message(self._spec.session, kind, data, job=job, attempt=attempt)
         wire = self._seal(body, topic)
         if not keep:

@@ -17,6 +17,7 @@ SHOWN_CHARS = 2000
 
 # What a parent agent or multiplexer leaves behind would make a child believe that it is nested in it.
 NESTED = ("TMUX", "TMUX_PANE", "TMUX_TMPDIR", "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CODEX_THREAD_ID", "MAM_VERSION")
+SECRET = ("MAM_BROKER_PASSWORD",)  # runners get it by a file, agents not at all
 NESTED_PREFIXES = ("HERDR_", "CMUX_")
 
 
@@ -123,7 +124,8 @@ def replace_self(argv: Sequence[str], env: Mapping[str, str]) -> None:
 
 def unnested(environ: Mapping[str, str]) -> dict[str, str]:
     """*environ* without what would tell a child that it runs inside somebody else's agent or pane."""
-    return {key: value for key, value in environ.items() if key not in NESTED and not key.startswith(NESTED_PREFIXES)}
+    left_out = (*NESTED, *SECRET)
+    return {key: value for key, value in environ.items() if key not in left_out and not key.startswith(NESTED_PREFIXES)}
 
 
 def unnested_pane(environ: Mapping[str, str]) -> dict[str, str]:

@@ -26,7 +26,7 @@ from mam.broker.signing import EventRefused
 from mam.broker.spool import Spooled
 from mam.wrappers import launch, muxes, process
 from mam.wrappers.agent_process import AgentProcess, Exited, Stopped
-from mam.wrappers.delivery import Delivery, Ledger, Outcome
+from mam.wrappers.delivery import Delivery, Ledger, Outcome, Phase
 from mam.wrappers.launch import LaunchSpec
 from mam.wrappers.link import Connect, Link, connect_mqtt
 from mam.wrappers.mux import LookFailed, PaneGone
@@ -59,7 +59,7 @@ class Runner:
         self._was_ready = False
         self._ending = False
         self._write_note("runner.json", proof.me()._asdict())
-        self._write_note("open.json", {})
+        self._guarded(self._disown)
         self.agent = AgentProcess(spec.argv, {**environ, **spec.env}, spec.cwd, tty)
 
     # -- the loop -----------------------------------------------------------------
@@ -176,6 +176,16 @@ class Runner:
         if kind == "report" and self._open == (place.owner, attempt):
             self._close_attempt()
 
+    def _disown(self) -> None:
+        """The attempt that was open when an earlier runner died went down with its agent: say so."""
+        try:
+            before = json.loads((self._run_dir / "open.json").read_text("utf-8"))
+        except (OSError, ValueError):
+            before = {}
+        if isinstance(before, dict) and {"job", "attempt"} <= before.keys():
+            self._report_delivery(before["job"], before["attempt"], Outcome("unknown", "restarted"))
+        self._write_note("open.json", {})
+
     def _close_attempt(self) -> None:
         self._open = None
         self._write_note("open.json", {})
@@ -262,9 +272,11 @@ class Runner:
             self._close_attempt()
         current = self._delivery
         if current is not None and (current.job, current.attempt) == (job, attempt):
+            if current.phase is not Phase.WAITING:
+                return  # our text stands in the composer: bring it to its end, or no later prompt could be delivered
             self._delivery = None
-        known = self._ledger.result(job, attempt)
-        self._report_delivery(job, attempt, known or Outcome("refused", "", "cancelled"))
+        known = self._ledger.result(job, attempt) or Outcome("refused")
+        self._report_delivery(job, attempt, known._replace(reason="cancelled"))
 
     def _beat(self, now: float) -> None:
         if self._open is not None and now >= self._beat_due:

@@ -56,6 +56,7 @@ class Record:
         self.spool = Path(content["spool"])
         self.wakes = (Path(content["wake"]), Path(content["monitor_wake"]))
         self.report = Path(content["report"])
+        self.over = content.get("attempt", attempt) > attempt  # the job was tried again
 
     def tell(self, kind: str, data: dict[str, object], *, beat: bool = False) -> str:
         """Sign and keep one event; return its id. Raises NoSpool."""
@@ -201,7 +202,8 @@ def _report(words: list[str]) -> int:
     args = verb(words, 2, example, "end a job: result, verdict, and the report's hash", build)
     record = _record(args)
     content = _read_report(config.absolute(args.file, Path.cwd()) if args.file else record.report)
-    _keep_report(record, content)
+    if not record.over:
+        _keep_report(record, content)  # the place belongs to the attempt of now
     data: dict[str, object] = {
         "result": args.result,
         "verdict": args.verdict,

@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from mam.control_plane.jobs import Limits
 
 
+MONITOR_LOOK_S = 2.0
+
+
 class WaitedInVain(MamError):
     code = "wait_ended"
     exit_code = 4
@@ -80,11 +83,10 @@ def _delegate(words: list[str]) -> int:
     mam = _open(args)
     task = jobs.check_brief(*_read_brief(args.brief, mam.settings.cwd))
     job = jobs.delegate(mam, args.to, task, title=args.title, job_id=args.id, limits=_limits(mam, args))
-    known = daemon.ensure(mam, say=say)
-    if known is None:
-        say("no monitor runs and none may be started here: the job is kept and will be sent")
+    known = daemon.ensure_after(mam, "the job is kept and will be sent", say)
     if args.wait:
-        return _await(mam, args, job.id, args.timeout or (job.limit_s + 60 if known else 1.0))
+        wait_s = args.timeout if args.timeout is not None else job.limit_s + 60 if known else 1.0
+        return _await(mam, args, job.id, wait_s)
     emit(args, views.job_data(job), f"{job.id}")
     return 0
 
@@ -158,14 +160,15 @@ def _wait(words: list[str]) -> int:
     args = verb(words, 2, "mam job wait job-0123456789ab", "wait for a job's end and print it", build)
     mam = _open(args)
     daemon.ensure(mam, say=say)
-    return _await(mam, args, args.job, args.timeout or 1e9)
+    return _await(mam, args, args.job, 1e9 if args.timeout is None else args.timeout)
 
 
 def _await(mam: Mam, args: argparse.Namespace, job_id: str, wait_s: float) -> int:
     """Follow one job until it ends; the result as text or JSON. Raises WaitedInVain."""
-    from mam.control_plane import jobs, verify
+    from mam.control_plane import daemon, jobs, verify
 
     deadline = time.monotonic() + wait_s
+    look_again = time.monotonic() + MONITOR_LOOK_S
     watch = mam.registry.watch()
     try:
         version, last = -1, ""
@@ -182,6 +185,9 @@ def _await(mam: Mam, args: argparse.Namespace, job_id: str, wait_s: float) -> in
                 return code
             if time.monotonic() > deadline:
                 raise WaitedInVain(job=job_id, state=job.state, waited_s=wait_s)
+            if time.monotonic() > look_again:
+                daemon.ensure(mam, say=say)  # without a monitor nothing would ever change
+                look_again = time.monotonic() + MONITOR_LOOK_S
             time.sleep(0.05)
     finally:
         watch.connection.close()
@@ -224,7 +230,7 @@ def _cancel(words: list[str]) -> int:
     args = verb(words, 2, "mam job cancel job-0123456789ab", "end a job; what was done stays", build)
     mam = _open(args)
     job = jobs.cancel(mam, args.job, args.reason[:500])
-    daemon.ensure(mam, say=say)
+    daemon.ensure_after(mam, "the job is cancelled all the same", say)
     emit(args, views.job_data(job), f"{job.id}: {job.state}")
     return 0
 
@@ -239,7 +245,7 @@ def _retry(words: list[str]) -> int:
     args = verb(words, 2, "mam job retry job-0123456789ab", "make a new attempt of an ended job", build)
     mam = _open(args)
     job = jobs.retry(mam, args.job, args.to)
-    daemon.ensure(mam, say=say)
+    daemon.ensure_after(mam, "the job is kept and will be sent", say)
     emit(args, views.job_data(job), f"{job.id}: attempt {job.attempt}, {job.state}")
     return 0
 

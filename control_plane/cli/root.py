@@ -11,7 +11,7 @@ def run(words: list[str]) -> int:
 
 
 def _init(words: list[str]) -> int:
-    from mam.control_plane import daemon, root
+    from mam.control_plane import root
     from mam.wrappers import git
 
     def build(parser: Parser) -> None:
@@ -29,7 +29,6 @@ def _init(words: list[str]) -> int:
     mam = Mam(settings, config.layout(settings, str(folder)), by="init")
     made = root.make(mam.layout, in_git=not args.no_git)
     if args.moved or args.copied:
-        daemon.end(mam.layout)
         (root.moved if args.moved else root.copied)(mam)
         mam = Mam(settings, mam.layout, by="init")  # what it remembers of the old place is wrong now
     mam.check_place()
@@ -60,7 +59,7 @@ def _down(words: list[str]) -> int:
 
     args = verb(words, 1, "mam down", "end monitor and broker; agents and their work stay", add_root)
     mam = Mam.open(root=args.root)
-    mam.meta("fingerprint")  # raises where this is no control root
+    mam.check_place()  # raises where this is no control root, and where broker and monitor are another one's
     monitor = daemon.end(mam.layout)
     broker = server.stop(mam.layout.broker)
     ended = {"monitor": monitor, "broker": broker}

@@ -124,7 +124,7 @@ def test_a_report_that_was_altered_after_signing_counts_as_failed(busy: Desk) ->
 
 
 def test_a_late_report_corrects_a_presumed_end(busy: Desk) -> None:
-    watch.act(busy.mam.registry, [], [watch.Verdict(JOB, "lost", "its agent is gone")])
+    watch.act(busy.mam.registry, [], [watch.Verdict(JOB, 1, "lost", "its agent is gone")])
     assert busy.row(JOB).state == "lost"
 
     assert busy.take(JOB, busy.report(busy.row(JOB))) == ["accepted"]
@@ -177,7 +177,6 @@ def test_after_archiving_a_job_its_topic_is_dead(busy: Desk) -> None:
     wire = busy.wire(JOB, "progress", {"note": "n"})
     busy.take(JOB, busy.report(busy.row(JOB)))
     jobs.archive(busy.mam, JOB)
-    busy.keyring.forget_job(JOB)
 
     assert busy.take(JOB, wire) == ["unknown_job"]
 

@@ -149,3 +149,15 @@ def test_cancelling_ends_open_and_presumed_jobs_and_nothing_else() -> None:
     for state in (*OPEN, *PRESUMED):
         assert job_machine.cancel(job(state), ATTEMPT, "why", now=NOW)[0].state == "cancelled"
     assert job_machine.cancel(job("reported"), ATTEMPT, "why", now=NOW)[0].state == "reported"
+
+
+def test_a_job_that_waited_for_a_monitor_is_not_late_before_one_could_send_it() -> None:
+    assert job_machine.overdue(job("queued"), ATTEMPT, now=96_000, began=90_000) is None
+    assert job_machine.overdue(job("queued"), ATTEMPT, now=200_000, began=90_000) is not None
+
+
+def test_a_runner_has_its_whole_limit_from_when_it_got_the_prompt() -> None:
+    got = replace(ATTEMPT, received_at=80_000)
+
+    assert job_machine.overdue(job("dispatched"), got, now=140_000) is None
+    assert job_machine.overdue(job("dispatched"), got, now=180_000) is not None

@@ -158,3 +158,23 @@ def test_the_ten_lines_of_the_readme_tail_jobs(root: Root, tmp_path: Path) -> No
 def _seen(root: Root, out: Path) -> bool:
     root.mam("job", "wait", root.delegate(), "--timeout", "20")
     return " report " in out.read_text("utf-8")
+
+
+def test_a_broker_of_ones_own_that_goes_away_is_said(root: Root, mosquitto: Callable[..., int]) -> None:
+    root.env["MAM_BROKER_URL"] = f"mqtt://127.0.0.1:{mosquitto('allow_anonymous true')}"
+    assert root.mam("up").code == 0
+    holder = subprocess.run(["pgrep", "-f", "mosquitto -c .*" + root.env["MAM_BROKER_URL"][-5:]], capture_output=True)
+
+    os.kill(int(holder.stdout), signal.SIGKILL)
+
+    until(lambda: "not connected" in root.ok("status")["monitor"]["problem"])
+    assert root.mam("up").code == 6
+
+
+def test_an_agent_does_not_inherit_the_password_of_the_broker(root: Root, mosquitto: Callable[..., int]) -> None:
+    root.env["MAM_BROKER_URL"] = f"mqtt://127.0.0.1:{mosquitto('allow_anonymous true')}"
+    root.env["MAM_BROKER_PASSWORD"] = "do-not-tell"
+    root.agent()
+
+    for pid in (root.session("writer").agent_pid, root.session("writer").pid):
+        assert b"do-not-tell" not in Path(f"/proc/{pid}/environ").read_bytes()
