@@ -3,13 +3,15 @@
 from importlib import metadata
 from typing import cast
 
-from mam.agents import command, grok, scripted
+from mam.agents import claude, codex, command, grok, scripted
 from mam.agents.base import AgentCli
 from mam.broker.errors import MamError
 
 GROUP = "mam.agents"
 
 AGENTS: dict[str, AgentCli] = {
+    "claude": claude,
+    "codex": codex,
     "command": command,
     "grok": grok,
     "scripted": scripted,

@@ -16,7 +16,11 @@ job needs. A question that comes all the same is shown as ASKING.
 
 Nothing is granted by `--add-dir`: for a folder outside of the working
 directory claude would first ask whether it is trusted. Its user answers what
-must be answered once: theme, login, API key, trust in the folder.
+must be answered once: theme, login, API key, trust in the folder, and now and
+then after an update whether to try something new.
+
+Until 2.1.197 a failure cannot be told from an agent whose whole last words are
+`API Error: …`; since 2.1.332 the closing line of a turn tells them apart.
 """
 
 import json
@@ -164,11 +168,13 @@ def _began_in(kept: Path) -> str | None:
 
 
 def _composer(lines: Sequence[str]) -> _Box | None:
-    """What stands between the two lowest rules, if it begins with a composer's sign."""
+    """What stands between the two lowest rules, if it begins with a composer's sign and claude still runs."""
     rules = [at for at, line in enumerate(lines) if _RULE.match(line)]
     if len(rules) < 2:
         return None
     top, bottom = rules[-2:]
+    if any(map(_EXIT.match, lines[bottom:])):
+        return None  # the last frame stays above the parting words
     inner = lines[top + 1 : bottom]
     if not inner or inner[0][:1] not in ("❯", "!") or not all(line[:1] in ("", " ") for line in inner[1:]):
         return None
@@ -183,7 +189,7 @@ def _last_block(above: Sequence[str]) -> str:
 
 
 def _without_box(shown: Sequence[str]) -> Signal:
-    if any(map(_EXIT.match, shown[-8:])):
+    if any(map(_EXIT.match, shown[-6:])):
         return Signal.GONE
     if any(map(_MENU.match, shown)):
         asks = shown[-1].startswith(" Esc to cancel") and any(map(_QUESTION.match, shown[-12:]))

@@ -26,6 +26,7 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -43,7 +44,7 @@ _BUSY = re.compile(r"^[•◦] .*\(\d+[hms][^()]* • esc")
 _QUEUE = re.compile(r"^• (Messages to be submitted|Queued )")
 _TURN_ENDED = re.compile(r"^  Worked for ", re.M)
 _FAILED = re.compile(r"^■ (?!Conversation interrupted)")
-_EXIT = re.compile(r"^(To continue this session, run:|Session ID: |Error: |ERROR: )")
+_EXIT = re.compile(r"^(To continue this session, run:|Session ID: |Error[: ]|ERROR: )")
 _SHELL = re.compile(r"^[^ ›│][^›│]*[$#%>❯]$")
 
 
@@ -81,7 +82,7 @@ def resume(seat: Seat) -> Launch | None:
     """
     kept = list(_kept(seat))
     argv, launched = _last_launch(seat)
-    known = seat.conversation or next((after for word, after in zip(argv, argv[1:]) if word == "resume"), None)
+    known = seat.conversation or next((after for word, after in pairwise(argv) if word == "resume"), None)
     if known:
         found = [one for one in kept if one.id == known]
     else:
@@ -94,8 +95,13 @@ def resume(seat: Seat) -> Launch | None:
 
 
 def grants(grant: Grant) -> Sequence[str]:
-    """Added to its user's own writable folders; its sandbox lets everything be read."""
-    return [word for path in grant.write for word in ("--add-dir", str(path))]
+    """
+    Writable folders of the sandbox, which lets everything be read. They stand in place of `writable_roots` in its
+    user's own settings; what is needed beside them can be given as `--add-dir`. MAM's cannot: codex ends at that
+    word where nothing may be written, as with `-s read-only` or in a folder that is not trusted yet.
+    """
+    roots = ", ".join(json.dumps(str(path), ensure_ascii=False) for path in grant.write)
+    return ["-c", f"sandbox_workspace_write.writable_roots=[{roots}]"]
 
 
 def read(screen: Screen) -> Signal:
@@ -145,10 +151,10 @@ def _composer(lines: Sequence[str]) -> _Box | None:
 
 
 def _blocks_upwards(above: Sequence[str]) -> Iterator[str]:
-    """The transcript's entries, the last one first: from a line in the first column to the next such line."""
+    """The transcript's entries, the last one first. They begin in the first column; trouble also goes on there."""
     end = len(above)
     for at in range(len(above) - 1, -1, -1):
-        if above[at][:1] not in ("", " "):
+        if above[at][:1] not in ("", " ") and (at == 0 or not above[at - 1]):
             yield "\n".join(above[at:end])
             end = at
 

@@ -1,0 +1,126 @@
+"""The life of one agent, the same for every real CLI: hired, given a job, stopped, back with its memory, asking."""
+
+import importlib.util
+import json
+import os
+import shutil
+import stat
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mam.agents import catalog
+from mam.agents.base import Signal
+from mam.control_plane import sessions
+from tests.standin.model import ModelStandIn
+from tests.support import Root, git, until
+
+# The caller's own accounts and settings reach no agent that a test starts.
+AMBIENT = ("ANTHROPIC_", "CLAUDE_", "CODEX_", "OPENAI_", "IS_SANDBOX")
+TASK = "RUN: echo changed >> README\nREPORT: I added a line to README.\nVERDICT: pass"
+
+
+def program(name: str, package: str = "") -> str:
+    """The real program, from PATH or from the Python package that carries it; skipped at home, missed in CI."""
+    found = shutil.which(name)
+    spec = importlib.util.find_spec(package) if package else None
+    if found is None and spec is not None and spec.origin is not None:
+        carried = Path(spec.origin).parent / "bin" / name
+        if not os.access(carried, os.X_OK):
+            carried.chmod(carried.stat().st_mode | stat.S_IXUSR)
+        found = str(carried)
+    if found is None:
+        if os.environ.get("CI"):
+            pytest.fail(f"{name} is missing in CI")
+        pytest.skip(f"{name} is not installed")
+    return found
+
+
+@pytest.fixture
+def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelStandIn]:
+    for name in list(os.environ):
+        if name.startswith(AMBIENT):
+            monkeypatch.delenv(name)
+    with ModelStandIn() as running:
+        yield running
+
+
+def hire(root: Root, agent: str, program: str, *args: str, name: str = "writer", cwd: Path | None = None) -> Any:
+    """Create a session of *agent* and wait until its screen is known; returns it as `agent create` tells it."""
+    words = ["agent", "create", name, "--agent", agent, "--program", program, "--json"]
+    words += ["--cwd", str(cwd)] if cwd else []
+    said = root.mam(*words, *(["--", *args] if args else []))
+    assert said.code == 0, f"{said.err}\n{screen(root, name)}"
+    return said.json
+
+
+def screen(team: Root, name: str = "writer") -> str:
+    session = team.session(name)
+    return sessions.multiplexer(team.parts, session).screen(session.pane).text
+
+
+def receives_a_job_does_it_and_reports(team: Root) -> None:
+    job = team.delegate("writer", TASK)
+    done = team.mam("job", "wait", job, "--timeout", "60", "--json")
+
+    assert done.code == 0, f"{done.out}{done.err}{screen(team)}"
+    assert (done.json["state"], done.json["result"], done.json["verdict"]) == ("reported", "done", "pass")
+    assert done.json["every_event_verified"]
+    assert (team.path / "README").read_text("utf-8").endswith("changed\n")
+    assert "I added a line" in Path(done.json["report_path"]).read_text("utf-8")
+    assert team.mam("verify", job).code == 0
+    kinds = [event["kind"] for event in team.events(f"jobs/{job}")]
+    assert kinds[0] == "started" and kinds[-1] == "report"
+    deliveries = [json.loads(line)["state"] for line in _deliveries(team, job)]
+    assert deliveries == ["submitted"]
+    assert git(team.path, "status", "--porcelain") == "M README"
+
+
+def _deliveries(team: Root, job: str) -> list[str]:
+    folder = team.path / ".mam" / "run" / "writer" / "deliveries"
+    return [path.read_text("utf-8") for path in folder.glob(f"{job}-*")]
+
+
+def comes_back_with_the_same_conversation(team: Root) -> None:
+    job = team.delegate("writer", "REPORT: nothing to do")
+    assert team.mam("job", "wait", job, "--timeout", "60").code == 0
+    before = team.session("writer").conversation
+
+    assert team.mam("agent", "stop", "writer").code == 0
+    back = team.ok("agent", "resume", "writer")
+    sent = team.mam("agent", "send", "writer", "Which jobs did you do before?")
+
+    assert back["conversation"] == before
+    assert back["generation"] == 2
+    assert sent.code == 0, sent.err
+    until(lambda: f"REMEMBERED: {job}" in screen(team), what="the answer names the earlier job")
+
+
+def is_seen_to_ask_and_goes_on_once_answered(team: Root, command: str, yes: str) -> None:
+    """The writer must not be allowed to run *command* unasked; *yes* is the key that allows it."""
+    job = team.delegate("writer", f"RUN: {command}\nREPORT: done")
+    until(lambda: team.session("writer").screen == "asking", what="the question is recognised", within_s=30)
+
+    why = team.ok("why", job)
+    assert (why["because"], why["next"]) == ("its screen is asking", "look at the pane of writer")
+    assert team.job(job).state == "running"
+
+    until(lambda: _answered(team, job, yes), what="the job goes on and ends", within_s=60)
+
+
+def _answered(team: Root, job: str, yes: str) -> bool:
+    session = team.session("writer")
+    mux = sessions.multiplexer(team.parts, session)
+    if catalog.find(session.agent).read(mux.screen(session.pane)) is Signal.ASKING:
+        mux.press(session.pane, yes)
+        time.sleep(0.5)
+    return bool(team.job(job).state == "reported")
+
+
+def dialog_is_seen(team: Root, agent: str, program: str, *args: str) -> None:
+    """Hired into a screen that only a person should answer, it is not taken for ready."""
+    said = team.mam("agent", "create", "lost", "--agent", agent, "--program", program, "--json", "--", *args)
+    until(lambda: team.session("lost").screen == "dialog", what=f"the dialog is recognised: {said.err}")

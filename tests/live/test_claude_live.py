@@ -1,0 +1,69 @@
+"""claude in real tmux through a whole life; only its model is a stand-in."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.live import life
+from tests.live.life import model as model
+from tests.standin.model import ModelStandIn
+from tests.support import MAM, Root
+
+pytestmark = pytest.mark.live
+
+KEY = "sk-ant-stand-in-0123456789abcdef"
+UNATTENDED = "--dangerously-skip-permissions"
+
+
+@pytest.fixture
+def team(
+    make_root: Callable[..., Root],
+    needs: Callable[[str], None],
+    model: ModelStandIn,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Root:
+    """A control root whose user has answered once what claude asks once, and has given it its model and key."""
+    needs("tmux")
+    life.program("claude")
+    root = make_root(mux="tmux")
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", model.url)
+    monkeypatch.setenv("ANTHROPIC_API_KEY", KEY)
+    monkeypatch.setenv("CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC", "1")
+    monkeypatch.setenv("IS_SANDBOX", "1")  # as root it refuses to work unasked otherwise
+    answered = {
+        "hasCompletedOnboarding": True,
+        "theme": "dark",
+        "customApiKeyResponses": {"approved": [KEY[-20:]], "rejected": []},
+        "projects": {str(root.path.resolve()): {"hasTrustDialogAccepted": True}},
+    }
+    home = tmp_path / "home"
+    (home / ".claude").mkdir()
+    (home / ".claude.json").write_text(json.dumps(answered), "utf-8")
+    (home / ".claude" / "settings.json").write_text('{"skipDangerousModePermissionPrompt": true}', "utf-8")
+    return root
+
+
+def test_a_real_agent_receives_a_job_does_it_and_reports(team: Root) -> None:
+    life.hire(team, "claude", life.program("claude"), UNATTENDED)
+    life.receives_a_job_does_it_and_reports(team)
+
+
+def test_a_stopped_agent_comes_back_with_the_same_conversation(team: Root) -> None:
+    life.hire(team, "claude", life.program("claude"), UNATTENDED)
+    life.comes_back_with_the_same_conversation(team)
+    assert team.session("writer").conversation is not None
+
+
+def test_a_permission_that_it_asks_for_is_seen_and_answered_by_a_person(team: Root) -> None:
+    verbs = f"Bash({MAM} job:*)"
+    life.hire(team, "claude", life.program("claude"), "--permission-mode", "default", "--allowedTools", verbs, "Write")
+    life.is_seen_to_ask_and_goes_on_once_answered(team, "touch asked-for", "Enter")
+    assert (team.path / "asked-for").exists()
+
+
+def test_a_folder_that_nobody_trusts_yet_is_a_dialog(team: Root, tmp_path: Path) -> None:
+    (tmp_path / "home" / ".claude.json").write_text('{"hasCompletedOnboarding": true, "theme": "dark"}', "utf-8")
+    life.dialog_is_seen(team, "claude", life.program("claude"), UNATTENDED)

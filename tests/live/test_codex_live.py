@@ -1,0 +1,110 @@
+"""codex in real tmux through a whole life; only its model is a stand-in."""
+
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.live import life
+from tests.live.life import model as model
+from tests.standin.model import ModelStandIn
+from tests.support import Root, git
+
+pytestmark = pytest.mark.live
+
+UNATTENDED = "--dangerously-bypass-approvals-and-sandbox"
+# Without the last two everything below /tmp, and so every control root of a test, could be written anyway.
+CONFIG = """\
+model = "gpt-5.4"
+model_provider = "standin"
+check_for_update_on_startup = false
+[model_providers.standin]
+name = "stand-in"
+base_url = "{url}/v1"
+wire_api = "responses"
+env_key = "STANDIN_KEY"
+[projects."{cwd}"]
+trust_level = "trusted"
+[projects."{elsewhere}"]
+trust_level = "trusted"
+[sandbox_workspace_write]
+exclude_slash_tmp = true
+exclude_tmpdir_env_var = true
+"""
+
+
+@pytest.fixture
+def team(
+    make_root: Callable[..., Root],
+    needs: Callable[[str], None],
+    model: ModelStandIn,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Root:
+    """A control root whose user has answered once what codex asks once, and has given it its model and key."""
+    needs("tmux")
+    life.program("codex")
+    root = make_root(mux="tmux")
+    monkeypatch.setenv("STANDIN_KEY", "stand-in")
+    (tmp_path / "elsewhere").mkdir()
+    settings = tmp_path / "home" / ".codex"
+    settings.mkdir()
+    places = {"cwd": root.path.resolve(), "elsewhere": (tmp_path / "elsewhere").resolve()}
+    (settings / "config.toml").write_text(CONFIG.format(url=model.url, **places), "utf-8")
+    return root
+
+
+def test_a_real_agent_receives_a_job_does_it_and_reports(team: Root) -> None:
+    life.hire(team, "codex", life.program("codex"), UNATTENDED)
+    life.receives_a_job_does_it_and_reports(team)
+
+
+def test_a_stopped_agent_comes_back_with_the_same_conversation(team: Root) -> None:
+    life.hire(team, "codex", life.program("codex"), UNATTENDED)
+    life.comes_back_with_the_same_conversation(team)
+    team.ok("agent", "stop", "writer")
+    assert team.ok("agent", "resume", "writer")["generation"] == 3
+    assert "REMEMBERED: job-" in life.screen(team)
+
+
+def test_two_agents_in_one_folder_come_back_each_with_its_own_conversation(team: Root) -> None:
+    life.hire(team, "codex", life.program("codex"), UNATTENDED)
+    life.hire(team, "codex", life.program("codex"), UNATTENDED, name="reviewer")
+    other = team.delegate("reviewer", "REPORT: nothing to do")
+    assert team.mam("job", "wait", other, "--timeout", "60").code == 0
+
+    life.comes_back_with_the_same_conversation(team)
+
+    assert other not in life.screen(team)
+
+
+def test_out_of_its_sandbox_the_verbs_of_mam_work_and_nothing_else(team: Root, tmp_path: Path) -> None:
+    program, elsewhere = life.program("codex"), tmp_path / "elsewhere"
+    probe = subprocess.run([program, "sandbox", "true"], cwd=elsewhere, capture_output=True, text=True)
+    if probe.returncode:
+        pytest.skip(f"codex has no sandbox on this machine: {probe.stderr.strip()}")
+    git(elsewhere, "init", "-q")
+    life.hire(team, "codex", program, "-s", "workspace-write", "-a", "never", cwd=elsewhere)
+
+    job = team.delegate("writer", f"RUN: touch {team.path}/outside || touch inside\nREPORT: done")
+    done = team.mam("job", "wait", job, "--timeout", "60", "--json")
+
+    assert done.code == 0, f"{done.out}{done.err}{life.screen(team)}"
+    assert done.json["every_event_verified"]
+    assert (elsewhere / "inside").exists() and not (team.path / "outside").exists()
+
+
+def test_a_permission_that_it_asks_for_is_seen_and_answered_by_a_person(team: Root, tmp_path: Path) -> None:
+    rules = tmp_path / "home" / ".codex" / "rules"
+    rules.mkdir()
+    (rules / "default.rules").write_text('prefix_rule(pattern=["touch"], decision="prompt")\n', "utf-8")
+    life.hire(team, "codex", life.program("codex"), "-s", "danger-full-access", "-a", "on-request")
+    life.is_seen_to_ask_and_goes_on_once_answered(team, "touch asked-for", "Enter")
+    assert (team.path / "asked-for").exists()
+
+
+def test_a_folder_that_nobody_trusts_yet_is_a_dialog(team: Root, tmp_path: Path) -> None:
+    config = tmp_path / "home" / ".codex" / "config.toml"
+    config.write_text(config.read_text("utf-8").partition("[projects")[0], "utf-8")
+    life.dialog_is_seen(team, "codex", life.program("codex"))
