@@ -49,6 +49,22 @@ def start_time(pid: int) -> str | None:
         return None
 
 
+def command_line(pid: int) -> list[str]:
+    """The words that *pid* runs with now (a program may have replaced the one that was started); empty if unknown."""
+    if LINUX:
+        try:
+            words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            return []
+        return [os.fsdecode(word) for word in words[:-1]]
+    import psutil  # noqa: PLC0415
+
+    try:
+        return list(psutil.Process(pid).cmdline())
+    except psutil.Error:
+        return []
+
+
 def of(pid: int) -> ProcessId | None:
     """The identity of a running process, or None."""
     start = start_time(pid)

@@ -182,7 +182,9 @@ def _sessions(mam: Mam) -> Iterator[Finding]:
         if place not in servers:
             servers[place] = _answers(mam, place)
         name = f"agent {session.name}"
-        if sessions.alive(session) is False:
+        if not Path(session.cwd).is_dir():
+            yield Finding(name, "broken", f"its directory {session.cwd} is gone", "make it again at the same path")
+        elif sessions.alive(session) is False:
             yield Finding(name, "broken", "its runner is gone", f"mam agent resume {session.name}")
         elif not servers[place]:
             yield Finding(name, "broken", f"{session.mux} does not answer", "see the multiplexer")
@@ -211,6 +213,9 @@ def _leftovers(mam: Mam) -> Iterator[Finding]:
             and _is_ours(mam, folder)
             and _is_old(folder)
         ]
+        bare = [job.id for job in view.open_jobs() if not Path(job.brief_path).exists()]
+    if bare:
+        yield Finding("jobs", "broken", f"the files of {', '.join(bare[:3])} are gone", f"mam job cancel {bare[0]}")
     dead = list(mam.layout.run.glob("*/dead/*.event"))
 
     def repair() -> None:

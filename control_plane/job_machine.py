@@ -11,8 +11,8 @@ same state.
 from dataclasses import replace
 from typing import NamedTuple
 
-from mam.broker.events import Data, Progress, Report, Started
-from mam.control_plane.rows import FINAL, OPEN, PRESUMED, Attempt, Job
+from mam.broker.events import Cancelled, Data, Progress, Report, Started
+from mam.control_plane.rows import FINAL, OPEN, PRESUMED, Attempt, Job, Session
 
 
 class Step(NamedTuple):
@@ -29,6 +29,8 @@ def step(job: Job, attempt: Attempt, data: Data | None, *, now: int, report_inta
         return Step("accepted", job, attempt)  # a kind of a newer version: kept, without effect
     if isinstance(data, Report):
         return _report(job, attempt, data, now=now, intact=report_intact)
+    if isinstance(data, Cancelled) and job.state == "cancelled":
+        return Step("accepted", job, attempt)  # our own word to the viewers
     if job.state in FINAL or job.state in PRESUMED:
         return Step("late", job, attempt)
     match data:
@@ -112,6 +114,22 @@ def overdue(job: Job, attempt: Attempt, *, now: int, began: int = 0) -> Overdue 
         reached = "received but never submitted" if attempt.received_at else "never received by the runner"
         return Overdue("agent_blocked", f"not delivered within {job.deliver_within_s:g} s: {reached}")
     return None
+
+
+IDLE_MS = 60_000
+
+
+def idle(job: Job, attempt: Attempt, session: Session, *, now: int) -> bool:
+    """
+    Whether an agent went back to a ready screen after the prompt and says nothing more: a question, not an end.
+
+    An agent whose screen was ready all the time (one that cannot be read) never counts.
+    """
+    if job.state != "running" or session.screen != "ready" or attempt.delivered_at is None:
+        return False
+    ready_at = session.screen_at or 0
+    last = max(ready_at, attempt.started_at or 0, attempt.last_progress_at or 0)
+    return ready_at > attempt.delivered_at and now - last > IDLE_MS
 
 
 def silent(job: Job, attempt: Attempt, *, heartbeat_s: float, heard_at: int, now: int) -> bool:

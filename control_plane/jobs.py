@@ -71,13 +71,19 @@ class JobStillOpen(MamError):
 class JobArchived(MamError):
     code = "job_archived"
     message = "{job} was archived: its key is destroyed"
-    remedy_text = "`mam job delegate` its brief anew; it lies in {folder}"
+    remedy_text = "its brief, report and events lie in {folder}; `mam job delegate` the brief anew"
 
 
 class JobEnded(MamError):
     code = "job_ended"
     message = "{job} is {state} already"
     remedy_text = "`mam job retry {job}` makes a new attempt"
+
+
+class JobFilesGone(MamError):
+    code = "job_files_gone"
+    message = "the files of {job} are gone from {folder}"
+    remedy_text = "`mam job delegate` the work anew; what was said of the job is still in `mam tail {job}`"
 
 
 class Limits(NamedTuple):
@@ -246,16 +252,19 @@ def cancel(mam: Mam, job_id: str, reason: str = "") -> Job:
             tx.put(after)
             tx.put(ended)
             _withdraw(tx, job)
-            session = tx.session(job.session)
-            if session is not None and session.status in LIVE:
-                data = json.dumps({"reason": reason})
-                order = Order(
-                    f"{job.id}/{job.attempt}/cancel",
-                    *(job.session, "cancel", job.id, job.attempt, session.incarnation, data, now_ms()),
-                )
-                tx.put(order)
+            _call_off(tx, job, reason)
     spool.wake(mam.layout.monitor_wake)
     return after
+
+
+def _call_off(tx: Transaction, job: Job, reason: str) -> None:
+    """Tell the runner of *job*'s attempt, where one lives, to forget it."""
+    session = tx.session(job.session)
+    if session is not None and session.status in LIVE:
+        data = json.dumps({"reason": reason})
+        order_id = f"{job.id}/{job.attempt}/cancel"
+        life = session.incarnation
+        tx.put(Order(order_id, job.session, "cancel", job.id, job.attempt, life, data, now_ms()))
 
 
 def _withdraw(tx: Transaction, job: Job) -> None:
@@ -279,6 +288,8 @@ def retry(mam: Mam, job_id: str, session: str | None = None) -> Job:
                 raise JobStillOpen(job=job_id, state=job.state)
             if job.archived_at is not None:
                 raise JobArchived(job=job_id, folder=job.folder)
+            if not Path(job.brief_path).exists():
+                raise JobFilesGone(job=job_id, folder=job.folder)
             target = _ready(tx, session or job.session)
             again = replace(
                 job,
@@ -296,6 +307,7 @@ def retry(mam: Mam, job_id: str, session: str | None = None) -> Job:
                 late=0,
             )
             _withdraw(tx, job)
+            _call_off(tx, job, "tried again")
             _enter(tx, again, mam.layout, mam.command)
             write_record(mam.layout, again)
             set_aside_report(job)  # last: what fails before it must leave the old report in its place

@@ -91,6 +91,7 @@ class Monitor:
         self._starts: deque[float] = deque()
         self._due = {"tick": 0.0, "sweep": 0.0, "broker": 0.0, "slow": 0.0}
         self._seen_version = -1
+        self._inode = 0
         self._changes_seen = 0.0
         self._wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         self._fifo = os.open(mam.layout.monitor_wake, os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -240,6 +241,10 @@ class Monitor:
     # -- looking ----------------------------------------------------------------------
 
     def _tick(self, view: View) -> None:
+        if not self._same_database():
+            _log.error("the registry was removed or replaced: ending")
+            self._stopping = True
+            return
         ended = watch.ended_sessions(self._mam, view)
         if ended:
             watch.act(self._registry, ended, [])
@@ -258,6 +263,15 @@ class Monitor:
         for fresh in watch.note_findings(self._registry, view, findings):
             if self._bus is not None and self._bus.connected:
                 self._cards.finding(self._bus, fresh)
+
+    def _same_database(self) -> bool:
+        """Whether the file that we have open still is the one at its place."""
+        try:
+            here = self._layout.database.stat().st_ino
+        except OSError:
+            return False
+        self._inode = self._inode or here
+        return self._inode == here
 
     def _heard(self, job: str, attempt: int) -> int:
         return max(self._began, self._inbox.heard.get((job, attempt), 0))

@@ -42,7 +42,7 @@ class SchemaMismatch(MamError):
 class RegistryUnusable(MamError):
     code = "registry_unusable"
     message = "the registry at {path} cannot be used: {why}"
-    remedy_text = "`mam doctor` looks closer; `mam registry backup` files are in .mam/backups"
+    remedy_text = "`mam down`, then copy the newest file of .mam/backups over it; audit.jsonl holds what came later"
 
 
 class View:

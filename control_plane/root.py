@@ -9,15 +9,15 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-from mam.broker import keys
+from mam.broker import keys, server
 from mam.broker.bodies import now_ms
 from mam.broker.errors import FileRefused, Usage
-from mam.control_plane import daemon, job_machine, jobs
+from mam.control_plane import daemon, job_machine, jobs, sessions
 from mam.control_plane.registry import Registry, Transaction
-from mam.control_plane.rows import OPEN, Job
+from mam.control_plane.rows import LIVE, OPEN, Job
 from mam.control_plane.settings import Layout
 from mam.control_plane.wiring import Mam
-from mam.wrappers import git
+from mam.wrappers import git, process
 
 EXCLUDED = (".mam/", ".mam.env")
 
@@ -97,6 +97,8 @@ def moved(mam: Mam) -> None:
     if (Path(old) / ".mam" / "registry.db").exists():
         raise Usage(what=f"{old} still is a control root", hint="if this is a copy of it, use `mam init --copied`")
     daemon.end(mam.layout, made_at=old)
+    server.stop(mam.layout.broker)  # its store was opened under the old path
+    _end_agents(mam)
     with mam.registry.transaction() as tx:
         tx.set_meta("control_root", new)
         for job in tx.rows(Job):
@@ -109,6 +111,20 @@ def moved(mam: Mam) -> None:
             binding = {name: _there(path, old, new) for name, path in json.loads(session.binding).items()}
             cwd, mux_server = _there(session.cwd, old, new), _there(session.mux_server, old, new)
             tx.put(replace(session, binding=json.dumps(binding), cwd=cwd, mux_server=mux_server))
+
+
+def _end_agents(mam: Mam) -> None:
+    """Runners of before write to paths that are gone: end them, so that `resume` starts them at the new place."""
+    with mam.registry.view() as view:
+        live = [session for session in view.sessions() if session.status in LIVE]
+    for session in live:
+        for left in (sessions.runner_id(session), sessions.agent_id(session)):
+            if left is not None:
+                process.end_group(left)
+        with mam.registry.transaction() as tx:
+            now = now_ms()
+            ended = replace(session, status="ended", ended_reason="its control root was moved", updated_at=now)
+            tx.put(replace(ended, presence=None, screen=None))
 
 
 def _there(path: str, old: str, new: str) -> str:

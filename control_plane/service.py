@@ -1,11 +1,19 @@
-"""The monitor as a service of the user: a systemd user unit, or a launchd agent. Pure text here."""
+"""The monitor as a service of the user: a systemd user unit, or a launchd agent. Text first, then its installation."""
 
 import sys
 from pathlib import Path
 from typing import NamedTuple
 from xml.sax.saxutils import escape
 
+from mam.broker.errors import MamError
 from mam.control_plane.wiring import Mam
+from mam.wrappers import process
+
+
+class ServiceFailed(MamError):
+    code = "service_failed"
+    message = "the monitor could not be installed as a service: {why}"
+    remedy_text = "`mam monitor install --print` shows what to do by hand; without a session manager use `mam up`"
 
 
 class Service(NamedTuple):
@@ -22,6 +30,31 @@ def describe(mam: Mam, *, platform: str = sys.platform) -> Service:
     home = Path(mam.settings.environ.get("HOME") or "/")
     name = f"mam-{mam.meta('slug')}-{mam.fingerprint[:6]}"
     return _launchd(mam, home, name) if platform == "darwin" else _systemd(mam, home, name)
+
+
+def install(service: Service, *, start: bool) -> None:
+    """Write the file and start it. Raises ServiceFailed, and then nothing stays installed."""
+    service.path.parent.mkdir(parents=True, exist_ok=True)
+    service.path.write_text(service.text, "utf-8")
+    try:
+        for command in service.start if start else []:
+            process.run(command)
+    except MamError as error:
+        service.path.unlink(missing_ok=True)
+        raise ServiceFailed(why=str(error)) from error
+
+
+def uninstall(service: Service) -> bool:
+    """End and remove the service; False where there was none."""
+    if not service.path.exists():
+        return False
+    for command in service.stop:
+        try:
+            process.run(command, expect=())
+        except MamError:
+            pass  # without its manager there is nothing to end
+    service.path.unlink()
+    return True
 
 
 def _systemd(mam: Mam, home: Path, name: str) -> Service:

@@ -39,7 +39,7 @@ def signal(session: Session, seen: Signal, *, now: int) -> Session:
         return replace(
             session,
             status="ended",
-            ended_reason="the agent ended",
+            ended_reason="its pane was closed" if seen.state == "hung_up" else "the agent ended",
             exit_code=seen.exit_code,
             screen_text=seen.evidence or session.screen_text,
             screen="gone",

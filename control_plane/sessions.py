@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mam.agents import catalog
-from mam.agents.base import AgentCli, Grant, Launch, Seat
+from mam.agents.base import AgentCli, Grant, Launch, Screen, Seat
 from mam.broker import keys, proof, spool, topics
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError, Usage
@@ -31,6 +31,9 @@ from mam.wrappers.mux import LookFailed, Multiplexer, PaneSpec
 Say = Callable[[str], None]
 
 
+SCREEN_STANDS_MS = 3000
+
+
 class SessionExists(MamError):
     code = "session_exists"
     message = "there is an agent session {session} already ({status})"
@@ -42,6 +45,17 @@ class NoDirectory(MamError):
     exit_code = 2
     message = "{path} is no directory"
     remedy_text = "create it first, or correct --cwd"
+
+
+class StillBusy(SessionBusy):
+    remedy_text = "wait with `mam job wait {job}`, cancel it, or give --force"
+
+
+class PlaceGone(MamError):
+    code = "place_gone"
+    exit_code = 2
+    message = "{path}, where {session} lives, is gone"
+    remedy_text = "make it again at the same path (git worktree add {path} …), then `mam agent resume {session}`"
 
 
 class OtherPlace(MamError):
@@ -60,8 +74,8 @@ class OtherBinding(MamError):
 
 class ProgramNotFound(MamError):
     code = "agent_program_missing"
-    message = "the agent's program {program!r} is not on PATH"
-    remedy_text = "install it, or name it: `--program /path/to/{program}`"
+    message = "there is no program {program!r} to run the agent"
+    remedy_text = "install it, or give the whole path of the program with --program"
 
 
 class Wish(NamedTuple):
@@ -285,7 +299,9 @@ def await_ready(mam: Mam, name: str, *, wait_s: float, say: Say = lambda _: None
         if seen != last:
             say(f"{name} is {seen}")
             last = seen
-        settled = session.screen not in (None, "starting", "working") and session.status == "running"
+        # A screen that asks something may be one that is just being drawn: it counts when it stands.
+        stands = session.screen == "ready" or now_ms() - (session.screen_at or now_ms()) > SCREEN_STANDS_MS
+        settled = session.screen not in (None, "starting", "working") and session.status == "running" and stands
         if settled or session.status not in LIVE or time.monotonic() > deadline:
             return session
         time.sleep(0.05)
@@ -307,6 +323,17 @@ def agent_id(session: Session) -> ProcessId | None:
     if session.agent_pid is None or session.agent_start is None or session.boot_id is None:
         return None
     return ProcessId(session.agent_pid, session.agent_start, session.boot_id)
+
+
+def look_now(mam: Mam, session: Session) -> tuple[Screen | None, str]:
+    """The pane as it is at this moment and what its adapter reads there; (None, "") where nobody could look."""
+    if session.status not in LIVE or not session.pane:
+        return None, ""
+    try:
+        screen = multiplexer(mam, session).screen(session.pane)
+        return screen, catalog.find(session.agent).read(screen).value
+    except MamError:
+        return None, ""
 
 
 def check_binding(mam: Mam, session: Session) -> None:
@@ -346,7 +373,7 @@ def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Say) ->
         projection.write(mam)
         return session
     if not Path(session.cwd).is_dir():
-        raise NoDirectory(path=session.cwd)
+        raise PlaceGone(session=name, path=session.cwd)
     cli = catalog.find(session.agent)
     seat = _seat(mam, session, cli)
     continued = cli.resume(seat)
@@ -435,7 +462,7 @@ def _stop(mam: Mam, name: str, *, force: bool, say: Say) -> Session:
         current = need_session(tx, name)
         job = tx.open_job(name)
         if job is not None and not force:
-            raise SessionBusy(session=name, job=job.id)
+            raise StillBusy(session=name, job=job.id)
         stopped = replace(current, status="stopped", ended_reason="stopped", presence=None, updated_at=now_ms())
         tx.put(stopped)
     runner = runner_id(current)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from mam.control_plane.registry import View
-from mam.control_plane.rows import Job, Session
+from mam.control_plane.rows import LIVE, Job, Session
 
 # What could move the cursor, change colours or reorder the text of a terminal.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
@@ -70,7 +70,7 @@ def session_rows(view: View, now: int) -> list[list[object]]:
                 session.agent,
                 session.role,
                 session.status,
-                session.screen or "-",
+                (session.screen or "-") if session.status in LIVE else "-",
                 job.id if job else "-",
                 session.cwd,
             ]

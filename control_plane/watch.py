@@ -95,6 +95,9 @@ def overdue_jobs(
         if gone and reached and sweep.empty(job.session, job.id):
             why = f"its agent is gone ({session.ended_reason or session.status})" if session else "its agent is unknown"
             verdicts.append(Verdict(job.id, job.attempt, "lost", why))
+        elif session is not None and job_machine.idle(job, attempt, session, now=now):
+            text = f"{session.name} shows a ready screen, and has not reported"
+            findings.append(Finding("idle", job.id, now, text))
         elif job_machine.silent(job, attempt, heartbeat_s=heartbeat_s, heard_at=heard(job.id, job.attempt), now=now):
             text = f"no heartbeat for {job.heartbeat_misses} intervals, though its runner is alive"
             findings.append(Finding("silent", job.id, now, text))

@@ -1,13 +1,27 @@
-"""`mam why`: what is going on, on what evidence, and what to do next. Pure: rows in, an explanation out."""
+"""`mam why`: what is going on, on what evidence, and what to do next. Pure: rows and a look in, an explanation out."""
 
 import json
+from pathlib import Path
 from typing import NamedTuple
 
+from mam.agents.base import Screen, tail
 from mam.broker import proof, topics
 from mam.control_plane import sessions
 from mam.control_plane.registry import View
 from mam.control_plane.rows import LIVE, OPEN, PRESUMED, Attempt, Job, Session
 from mam.control_plane.views import ago, clean
+
+SHOWN_LINES = 4
+
+
+class Now(NamedTuple):
+    """What was looked at for this explanation."""
+
+    ms: int
+    monitor: bool  # without one nothing moves
+    problem: str = ""  # what the monitor says is wrong with the broker
+    screen: Screen | None = None  # the pane as it is now; None where nobody could look
+    signal: str = ""  # what its adapter reads there
 
 
 class Explanation(NamedTuple):
@@ -26,26 +40,38 @@ class Explanation(NamedTuple):
         return "\n".join(lines)
 
 
-def job(view: View, job: Job, *, now: int, monitor: bool) -> Explanation:
-    """Why a job is in its state. *monitor* says whether one runs: without it nothing moves."""
+def pane(session: Session) -> str:
+    """The command that shows a session's pane."""
+    return f"mam agent attach {session.name}" if session.mux == "tmux" else f"mam agent show {session.name}"
+
+
+def job(view: View, job: Job, now: Now) -> Explanation:
+    """Why a job is in its state."""
     attempt = view.attempt(job.id, job.attempt)
     session = view.session(job.session)
     evidence = _job_evidence(view, job, attempt, session, now)
-    if job.state in OPEN:
-        because, awaited, next_step = _open_job(job, attempt, session, now)
-        if not monitor:
+    if job.archived_at is not None:
+        because, awaited = f"it was archived {ago(job.archived_at, now.ms)}; its key is destroyed", "nothing"
+        next_step = f"see {job.folder}"
+    elif job.state in OPEN:
+        because, awaited, next_step = _open_job(view, job, attempt, session, now)
+        if not now.monitor:
             because, next_step = f"{because}; no monitor runs", "mam up"
+        elif now.problem:
+            because, next_step = f"{because}; the monitor has a problem: {now.problem}", "mam doctor"
     elif job.state in PRESUMED:
         because = job.detail or "a limit was passed"
         awaited = "nothing; a report of this attempt would still be accepted, and marked late"
-        next_step = _after_presumed_end(job, session)
+        next_step = _after_presumed_end(job, attempt, session, now)
     elif job.state == "cancelled":
         because = f"it was cancelled: {job.detail}" if job.detail else "it was cancelled"
         awaited, next_step = "nothing", f"mam job retry {job.id}"
+        if now.signal == "working":
+            because += f"; {job.session} was not interrupted and still works"
     else:
         because = _reported(job)
         awaited, next_step = "nothing", f"mam verify {job.id}, or read {job.report_path}"
-    state = f"{job.state} (attempt {job.attempt}, {ago(job.updated_at, now)})"
+    state = f"{job.state} (attempt {job.attempt}, {ago(job.updated_at, now.ms)})"
     return Explanation(f"job {job.id}", state, because, evidence, awaited, next_step)
 
 
@@ -57,81 +83,111 @@ def _reported(job: Job) -> str:
     return f"{job.session} reported {job.result}{verdict}{late}"
 
 
-def _after_presumed_end(job: Job, session: Session | None) -> str:
+def _after_presumed_end(job: Job, attempt: Attempt | None, session: Session | None, now: Now) -> str:
+    again = f"mam job retry {job.id}"
     if session is None:
-        return f"mam job retry {job.id} --to OTHER"
+        return f"{again} --to OTHER"
     if session.status not in LIVE:
-        return f"mam agent resume {session.name}, then mam job retry {job.id}"
-    if session.screen in ("asking", "dialog"):
-        return f"answer the question in its pane, then mam job retry {job.id}"
-    return f"mam job retry {job.id}"
+        return f"{_back(session)}, then {again}"
+    if attempt is not None and attempt.delivery == "refused":
+        remedies = {
+            "draft": f"send or clear the draft in its pane ({pane(session)}), then {again}",
+            "busy": f"wait until {session.name} is ready, or {again} --to OTHER",
+            "dialog": f"answer the question in its pane ({pane(session)}), then {again}",
+            "not_foreground": f"a shell has the pane: mam agent stop {session.name} --force, resume it, then {again}",
+            "brief_altered": "its brief was changed after it was delegated: mam job delegate it anew",
+        }
+        return remedies.get(attempt.delivery_reason or "", f"look at its pane ({pane(session)}), then {again}")
+    if now.signal == "working":
+        return f"{session.name} still works: wait for its late report, or {again} --to OTHER"
+    if now.signal in ("asking", "dialog"):
+        return f"answer the question in its pane ({pane(session)}), then {again}"
+    return again
 
 
-def _open_job(job: Job, attempt: Attempt | None, session: Session | None, now: int) -> tuple[str, str, str]:
+def _back(session: Session) -> str:
+    """The step that brings an ended session back."""
+    if not Path(session.cwd).is_dir():
+        return f"make {session.cwd} again (a worktree: at the same path), then mam agent resume {session.name}"
+    return f"mam agent resume {session.name}"
+
+
+def _open_job(view: View, job: Job, attempt: Attempt | None, session: Session | None, now: Now) -> tuple[str, str, str]:
     if session is None:
         return "its agent is not in the registry", "nothing", f"mam job cancel {job.id}"
     if session.status not in LIVE:
         why = session.ended_reason or session.status
-        return f"{session.name} is {session.status} ({why})", "its return", f"mam agent resume {session.name}"
+        return f"{session.name} is {session.status} ({why})", "its return", _back(session)
     if attempt is None or attempt.received_at is None:
-        wait = "the runner to take the prompt"
         reachable = "online" if session.presence == "online" else "not connected to the broker"
-        return f"the runner of {session.name} is {reachable}", wait, f"mam doctor, or mam job cancel {job.id}"
+        because, wait = f"the runner of {session.name} is {reachable}", "the runner to take the prompt"
+        return because, wait, f"mam doctor, or mam job cancel {job.id}"
+    look = f"look at its pane: {pane(session)}"
+    seen = now.signal or session.screen or "not seen yet"
     if attempt.delivered_at is None:
-        because = f"{session.name} has the prompt, its screen is {session.screen or 'not seen yet'}"
-        return because, "a screen that takes a prompt", f"look at the pane of {session.name}"
-    if attempt.delivery == "unknown" and attempt.started_at is None:
-        because = "the runner ended around the paste: nobody can tell whether the prompt arrived"
-        return because, f"`started`, for {job.started_within_s:g} s", f"look at the pane; mam job cancel {job.id}"
+        return f"{session.name} has the prompt, its screen is {seen}", "a screen that takes a prompt", look
     if attempt.started_at is None:
-        because = f"the prompt was submitted {ago(attempt.delivered_at, now)}"
-        return because, f"`started`, within {job.started_within_s:g} s", f"look at the pane of {session.name}"
-    if session.screen in ("asking", "dialog", "error"):
-        return f"its screen is {session.screen}", "a person", f"look at the pane of {session.name}"
-    because = f"it works: started {ago(attempt.started_at, now)}"
+        if attempt.delivery == "unknown":
+            because = "the runner ended around the paste: nobody can tell whether the prompt arrived"
+            return because, f"`started`, for {job.started_within_s:g} s", f"{look}; or mam job cancel {job.id}"
+        because = f"the prompt was submitted {ago(attempt.delivered_at, now.ms)}"
+        return because, f"`started`, within {job.started_within_s:g} s", look
+    if seen in ("asking", "dialog", "error"):
+        return f"its screen is {seen}", "a person", look
+    if any(finding.code == "idle" for finding in view.findings(job.id)):
+        because = "its agent took the prompt back to a ready screen without reporting"
+        nudge = f"mam agent send {session.name} 'write your report and run the report command of your prompt'"
+        return because, "its report", nudge
+    because = f"it works: started {ago(attempt.started_at, now.ms)}"
     if attempt.last_note:
-        because += f", last said “{clean(attempt.last_note)}” {ago(attempt.last_progress_at or 0, now)}"
+        because += f", last said “{clean(attempt.last_note)}” {ago(attempt.last_progress_at or 0, now.ms)}"
     return because, f"its report, within {job.limit_s:g} s of the dispatch", f"mam tail {job.id}"
 
 
-def _job_evidence(view: View, job: Job, attempt: Attempt | None, session: Session | None, now: int) -> list[str]:
+def _job_evidence(view: View, job: Job, attempt: Attempt | None, session: Session | None, now: Now) -> list[str]:
     lines = []
-    last = view.connection.execute(
-        "SELECT kind, outcome, arrived_at FROM events WHERE scope = ? ORDER BY seq DESC LIMIT 1", (topics.job(job.id),)
-    ).fetchone()
-    lines.append(f"last event: {last[0]} ({last[1]}) {ago(last[2], now)}" if last else "no event of its agent yet")
+    query = "SELECT kind, outcome, arrived_at FROM events WHERE scope = ? ORDER BY seq DESC LIMIT 1"
+    last = view.connection.execute(query, (topics.job(job.id),)).fetchone()
+    lines.append(
+        f"last event: {last[0]} ({last[1]}) {ago(last[2], now.ms)}" if last else "no event of its agent is kept"
+    )
     if attempt is not None and attempt.delivery:
         reason = f", {attempt.delivery_reason}" if attempt.delivery_reason else ""
         lines.append(f"prompt: {attempt.delivery}{reason}")
-    if attempt is not None and attempt.last_heartbeat_at:
-        lines.append(
-            f"last heartbeat {ago(attempt.last_heartbeat_at, now)} (the runner lives; says nothing of the work)"
-        )
+        if attempt.delivery in ("refused", "unknown"):
+            lines += [f"screen then: {line}" for line in _last_lines(attempt.delivery_evidence)]
+    if attempt is not None and attempt.last_heartbeat_at and job.state in OPEN:
+        lines.append(f"heartbeat noted {ago(attempt.last_heartbeat_at, now.ms)} (once a minute; the runner lives)")
     lines += [f"finding {f.code}: {f.text}" for f in view.findings(job.id)]
     if session is not None:
         lines += _screen(session, now)
     return lines
 
 
-def session(view: View, session: Session, *, now: int) -> Explanation:
+def session(view: View, session: Session, now: Now) -> Explanation:
     """Why a session is in its state."""
     busy = view.open_job(session.name)
     evidence = _process_evidence(session) + _screen(session, now)
     evidence += [f"finding {f.code}: {f.text}" for f in view.findings(session.name)]
     if session.status == "stopped":
         because, awaited = "it was stopped on purpose; its conversation is kept", "nothing"
-        next_step = f"mam agent resume {session.name}"
+        next_step = _back(session)
     elif session.status == "ended":
         code = f", exit code {session.exit_code}" if session.exit_code is not None else ""
         because, awaited = f"{session.ended_reason or 'its process is gone'}{code}", "nothing"
-        next_step = f"mam agent resume {session.name}"
+        next_step = _back(session)
     elif session.status == "starting":
         because, awaited = "its runner has not reported over the bus yet", "its presence"
-        next_step = f"mam doctor; the runner's log is {json.loads(session.binding)['DELEGATE_JOB_LOGS_DIR']}"
+        next_step = f"mam doctor; the runner's log is in {json.loads(session.binding)['DELEGATE_JOB_LOGS_DIR']}"
     else:
-        because = f"its runner is {session.presence or 'unseen'}, its screen {session.screen or 'not seen yet'}"
+        seen = now.signal or session.screen or "not seen yet"
+        because = f"its runner is {session.presence or 'unseen'}, its screen {seen}"
         awaited = f"the end of {busy.id}" if busy else "a job"
         next_step = f"mam why {busy.id}" if busy else f"mam job delegate --to {session.name} --brief FILE"
+        if seen in ("asking", "dialog", "error"):
+            awaited, next_step = "a person", f"look at its pane: {pane(session)}"
+    if not now.monitor and session.status in LIVE:
+        because, next_step = f"{because}, as far as was known when the last monitor ended", "mam up"
     return Explanation(f"agent {session.name}", session.status, because, evidence, awaited, next_step)
 
 
@@ -143,10 +199,13 @@ def _process_evidence(session: Session) -> list[str]:
     return lines
 
 
-def _screen(session: Session, now: int) -> list[str]:
-    if not session.screen_text:
-        return []
-    last = [clean(line) for line in session.screen_text.splitlines() if line.strip()][-3:]
-    return [
-        f"screen ({session.screen}, {ago(session.screen_at or session.updated_at, now)}): {line[:120]}" for line in last
-    ]
+def _screen(session: Session, now: Now) -> list[str]:
+    """The pane as it is now; where nobody could look, what was last said of it, with its age."""
+    if now.screen is not None:
+        return [f"screen now ({now.signal}): {line}" for line in _last_lines(tail(now.screen))]
+    age = ago(session.screen_at or session.updated_at, now.ms)
+    return [f"screen ({session.screen}, {age}): {line}" for line in _last_lines(session.screen_text)]
+
+
+def _last_lines(text: str | None) -> list[str]:
+    return [clean(line)[:120] for line in (text or "").splitlines() if line.strip()][-SHOWN_LINES:]

@@ -17,6 +17,17 @@ from mam.wrappers import process
 _EXEC_FAILED = 127
 
 
+SHELLS = ("sh", "bash", "zsh", "dash", "ksh", "fish")
+
+
+def bare_shell(argv: Sequence[str]) -> bool:
+    """Whether *argv* is a shell that reads commands from its terminal: it would run a prompt line by line."""
+    if not argv or os.path.basename(argv[0]).lstrip("-") not in SHELLS:
+        return False
+    options = argv[1:]
+    return all(word.startswith("-") and (word.startswith("--") or "c" not in word) for word in options)
+
+
 class Exited(NamedTuple):
     code: int  # negative: the signal that ended it
 
@@ -63,7 +74,7 @@ class AgentProcess:
         if self.exited is not None:
             return False
         try:
-            return os.tcgetpgrp(self._tty) == self.pid
+            return os.tcgetpgrp(self._tty) == self.pid and not bare_shell(proof.command_line(self.pid))
         except OSError:
             return False
 
@@ -84,6 +95,7 @@ def _become(argv: Sequence[str], env: Mapping[str, str], cwd: str, tty: int) -> 
     """The child's side of the fork; never returns."""
     try:
         os.setpgid(0, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.tcsetpgrp(tty, os.getpid())
         for name in (signal.SIGTTOU, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP, signal.SIGTERM):
             signal.signal(name, signal.SIG_DFL)

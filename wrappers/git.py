@@ -47,7 +47,7 @@ class NoRepository(MamError):
     code = "no_repository"
     exit_code = 2
     message = "{folder} is not inside a git repository with a work tree"
-    remedy_text = "go to your repository, or make one with `git init`"
+    remedy_text = "go to your repository, make one with `git init`, or give --no-git"
 
 
 def ask(folder: Path, *words: str) -> str:

@@ -58,6 +58,7 @@ class Runner:
         self._signal: Signal | None = None
         self._was_ready = False
         self._ending = False
+        self._how = ""
         self._write_note("runner.json", proof.me()._asdict())
         self._guarded(self._disown)
         self.agent = AgentProcess(spec.argv, {**environ, **spec.env}, spec.cwd, tty)
@@ -108,14 +109,17 @@ class Runner:
     def _hold_signals(self) -> None:
         signal.set_wakeup_fd(self._link.wake_descriptor, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        for name in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(name, self._end_soon)
+        signal.signal(signal.SIGTERM, self._end_soon)
+        signal.signal(signal.SIGHUP, self._hung_up)
         # Keys typed in the pane are the agent's.
         for name in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN):
             signal.signal(name, signal.SIG_IGN)
 
     def _end_soon(self, *_: object) -> None:
         self._ending = True
+
+    def _hung_up(self, *_: object) -> None:
+        self._ending, self._how = True, "hung_up"
 
     def _attend(self, now: float) -> None:
         self._link.attend()
@@ -157,7 +161,7 @@ class Runner:
             evidence = tail(self._mux.screen(self._pane))[-EVIDENCE_CHARS:]
         except (PaneGone, LookFailed):
             evidence = ""
-        self._link.say("signal", {"name": "agent_exited", "exit_code": code, "evidence": evidence})
+        self._link.say("signal", {"name": "agent_exited", "state": self._how, "exit_code": code, "evidence": evidence})
         deadline = time.monotonic() + FLUSH_S
         while self._link.connected and spool.entries(self._spec.spool) and time.monotonic() < deadline:
             self._carry(time.monotonic())

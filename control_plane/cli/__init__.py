@@ -28,15 +28,16 @@ VERBS: dict[str, tuple[str, str]] = {
     "why": ("show", "what is going on with an agent or a job, and what to do"),
     "tail": ("show", "events as they are recorded"),
     "verify": ("show", "check every signature of a job again, from the stored bytes"),
-    "agent": ("agent", "create, list, show, stop, resume, send"),
+    "agent": ("agent", "create, list, show, attach, stop, resume, send"),
     "job": ("job", "delegate, list, show, wait, cancel, retry, archive (agents: started, heartbeat, progress, report)"),
     "registry": ("registry", "backup, export, import"),
-    "monitor": ("monitor", "run"),
+    "monitor": ("monitor", "run, install, uninstall"),
     "broker": ("monitor", "status"),
     "bench": ("bench", "measure this installation, as ratios"),
+    "completion": ("completion", "a completion script for bash, zsh or fish"),
 }
 # What MAM calls itself; not in the help.
-INTERNAL = {"runner": "internal", "pane-host": "internal", "play": "internal"}
+INTERNAL = {"runner": "internal", "pane-host": "internal", "play": "internal", "names": "completion"}
 AGENT_SIDE = ("started", "heartbeat", "progress", "report")
 
 EXIT_CODES = """exit codes: 0 done · 1 refused or failed · 2 wrong usage or place · 3 reported, but not_pass or failed ·
@@ -110,7 +111,7 @@ def _run(words: list[str]) -> int:
 
 def _help() -> str:
     lines = ["usage: mam VERB …   (each has --help and --json)", ""]
-    lines += [f"  {name:<9} {text}" for name, (_, text) in VERBS.items()]
+    lines += [f"  {name:<10} {text}" for name, (_, text) in VERBS.items()]
     return "\n".join([*lines, "", EXIT_CODES])
 
 

@@ -23,7 +23,8 @@ class NotReady(MamError):
 
 
 def run(words: list[str]) -> int:
-    table = {"create": _create, "list": _list, "show": _show, "stop": _stop, "resume": _resume, "send": _send}
+    table = {"create": _create, "list": _list, "show": _show, "attach": _attach, "stop": _stop}
+    table |= {"resume": _resume, "send": _send}
     return choose(words, table, "agent sessions: one agent CLI in one pane each")
 
 
@@ -34,7 +35,7 @@ def _create(words: list[str]) -> int:
     def build(parser: Parser) -> None:
         add_root(parser)
         parser.add_argument("name")
-        parser.add_argument("--agent", required=True, metavar="KIND", help="which agent CLI")
+        parser.add_argument("--agent", required=True, metavar="KIND", help="claude, codex, grok, command, scripted, …")
         parser.add_argument("--role", default="creator", help="one or more, separated by commas")
         parser.add_argument("--cwd", "--workspace", metavar="DIR", help="where it works (default: here)")
         parser.add_argument("--mux", default=None, help="tmux, headless, or auto")
@@ -79,8 +80,8 @@ def _open(args: argparse.Namespace, cwd: str | None) -> Mam:
     try:
         return Mam.open(root=args.root)
     except config.NoControlRoot as error:
-        print(f"mam: the control-plane binding cannot be computed: {error}", file=sys.stderr)
         if cwd:
+            print(f"mam: the control-plane binding cannot be computed: {error}", file=sys.stderr)
             what = f"--cwd {cwd} was given, but no control root"
             raise Usage(what=what, hint="set WORKSPACE_ROOT or give --root") from error
         raise
@@ -126,6 +127,25 @@ def _show(words: list[str]) -> int:
 
 def _safe_lines(text: str | None) -> str:
     return "\n".join(views.clean(line) for line in (text or "").splitlines())
+
+
+def _attach(words: list[str]) -> int:
+    from mam.control_plane import jobs, sessions
+    from mam.wrappers import process
+
+    args = verb(words, 2, "mam agent attach writer", "show an agent's pane (tmux: Ctrl-b d leaves it)", _name)
+    mam = Mam.open(root=args.root)
+    with mam.registry.view() as view:
+        session = jobs.need_session(view, args.name)
+    command = sessions.multiplexer(mam, session).attach_command(session.pane) if session.pane else None
+    if command is None:
+        what = f"the pane of {session.name} ({session.mux}, {session.status}) cannot be attached to"
+        raise Usage(what=what, hint=f"`mam agent show {session.name}` prints its screen")
+    if args.json:
+        emit(args, {"command": list(command)}, "")
+        return 0
+    process.replace_self(command, process.unnested(mam.settings.environ))
+    return 0
 
 
 def _stop(words: list[str]) -> int:

@@ -12,7 +12,7 @@ from mam.broker import server
 from mam.broker.bodies import now_ms
 from mam.control_plane import daemon, jobs, root, sessions, verify, views
 from mam.control_plane import settings as config
-from mam.control_plane.cli.base import Parser, say, verb
+from mam.control_plane.cli.base import Parser, emit, say, verb
 from mam.control_plane.rows import Job
 from mam.control_plane.wiring import Mam
 from mam.wrappers import process
@@ -32,12 +32,14 @@ def run(words: list[str]) -> int:
 
     own, rest = (words[: words.index("--")], words[words.index("--") + 1 :]) if "--" in words else (words, [])
     args = verb(own, 1, "mam demo", "a creator and two reviewers get a job each", build)
+    catalog.find(args.agent)
     folder = Path(tempfile.mkdtemp(prefix="mam-demo-")) / "shop"
-    mam = _make_root(folder)
+    mam = None
     try:
+        mam = _make_root(folder)
         return _play(mam, args, rest)
     finally:
-        if args.keep:
+        if args.keep and mam is not None:
             say(f"kept: cd {folder} && mam status")
         else:
             _clean(mam, folder)
@@ -75,17 +77,21 @@ def _play(mam: Mam, args: argparse.Namespace, rest: list[str]) -> int:
     written = _finish(mam, tail, [jobs.delegate(mam, CREATOR, _task(CREATOR), title="a discount for the shop")], args)
     reviews = [jobs.delegate(mam, name, _task(name), title=f"review by {name}") for name in REVIEWERS]
     done = [*written, *_finish(mam, tail, reviews, args)]
-    print("\n" + views.table(views.JOB_HEADER, views.job_rows(done, now_ms())))
-    report = jobs.find_report(done[0])
-    if report is not None:
-        print(
-            f"\n{report}\n" + "\n".join(f"  | {views.clean(line)}" for line in report.read_text("utf-8").splitlines())
-        )
     with mam.registry.view() as view:
         verified = all(verify.verify(mam.layout, view, job.id).ok for job in done)
-    print(f"\nsignatures: {'every event verified' if verified else 'NOT all verified'}")
-    print(f"took {time.monotonic() - began:.1f} s, on real parts: nats-server, git, panes; nothing of it stays")
+    took_s = time.monotonic() - began
+    data = {"jobs": [views.job_data(job) for job in done], "every_event_verified": verified, "took_s": took_s}
+    emit(args, data, _told(done, verified, took_s))
     return 0 if verified and all(jobs.exit_code(job) == 0 for job in done) else 1
+
+
+def _told(done: list[Job], verified: bool, took_s: float) -> str:
+    lines = ["", views.table(views.JOB_HEADER, views.job_rows(done, now_ms()))]
+    report = jobs.find_report(done[0])
+    if report is not None:
+        lines += ["", str(report), *(f"  | {views.clean(line)}" for line in report.read_text("utf-8").splitlines())]
+    lines += ["", f"signatures: {'every event verified' if verified else 'NOT all verified'}"]
+    return "\n".join([*lines, f"took {took_s:.1f} s, on real parts: nats-server, git, panes; nothing of it stays"])
 
 
 class _Tail:
@@ -137,8 +143,11 @@ def _script(mam: Mam, name: str) -> Path:
     return path
 
 
-def _clean(mam: Mam, folder: Path) -> None:
+def _clean(mam: Mam | None, folder: Path) -> None:
     """End exactly what was started, then remove the repository."""
+    if mam is None:
+        shutil.rmtree(folder.parent, ignore_errors=True)
+        return
     with mam.registry.view() as view:
         names = [session.name for session in view.sessions()]
     for name in names:

@@ -13,7 +13,7 @@ from mam.control_plane import settings as config
 from mam.control_plane import views
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
 from mam.control_plane.registry import View
-from mam.control_plane.rows import Job
+from mam.control_plane.rows import LIVE, OPEN, Job
 from mam.control_plane.wiring import Mam
 
 if TYPE_CHECKING:
@@ -127,8 +127,6 @@ def _list(words: list[str]) -> int:
         parser.add_argument("--limit", type=int, default=50)
 
     args = verb(words, 2, "mam job list --open", "jobs, newest first", build)
-    from mam.control_plane.rows import OPEN
-
     with _open(args).registry.view() as view:
         found = view.jobs(session=args.agent, states=OPEN if args.open else (), limit=args.limit)
     text = views.table(views.JOB_HEADER, views.job_rows(found, now_ms())) if found else "no jobs"
@@ -198,6 +196,9 @@ def _progress(view: View, job: Job, last: str) -> str:
     line = f"{job.id} is {job.state}"
     if attempt is not None and attempt.last_note and job.state == "running":
         line += f": {views.clean(attempt.last_note)}"
+    session = view.session(job.session)
+    if session is not None and session.status not in LIVE and job.state in OPEN:
+        line += f"; its agent is {session.status}: mam why {job.id}"
     if line != last:
         say(line)
     return line
@@ -227,11 +228,18 @@ def _cancel(words: list[str]) -> int:
         _one(parser)
         parser.add_argument("--reason", default="")
 
-    args = verb(words, 2, "mam job cancel job-0123456789ab", "end a job; what was done stays", build)
+    args = verb(
+        words,
+        2,
+        "mam job cancel job-0123456789ab",
+        "end a job; its agent is not interrupted",
+        build,
+    )
     mam = _open(args)
     job = jobs.cancel(mam, args.job, args.reason[:500])
     daemon.ensure_after(mam, "the job is cancelled all the same", say)
-    emit(args, views.job_data(job), f"{job.id}: {job.state}")
+    note = f"{job.id}: {job.state}; {job.session} is not interrupted and may still work on it"
+    emit(args, views.job_data(job), note)
     return 0
 
 

@@ -1,13 +1,14 @@
-"""mam monitor run · mam broker status"""
+"""mam monitor run · install · uninstall, mam broker status"""
 
-from mam.control_plane.cli.base import add_root, choose, emit, verb
+from mam.control_plane.cli.base import Parser, add_root, choose, emit, verb
 from mam.control_plane.wiring import Mam
 
 
 def run(words: list[str]) -> int:
     if words[0] == "broker":
         return choose(words, {"status": _broker_status}, "the embedded broker")
-    return choose(words, {"run": _run}, "the one process that turns bus messages into state")
+    table = {"run": _run, "install": _install, "uninstall": _uninstall}
+    return choose(words, table, "the one process that turns bus messages into state")
 
 
 def _run(words: list[str]) -> int:
@@ -32,3 +33,37 @@ def _broker_status(words: list[str]) -> int:
     data["topics"] = f"mam/{mam.fingerprint}/#"
     emit(args, data, "\n".join(f"{key}: {value}" for key, value in data.items()))
     return 0 if running or url else 1
+
+
+def _install(words: list[str]) -> int:
+    from mam.control_plane import service
+
+    def build(parser: Parser) -> None:
+        add_root(parser)
+        parser.add_argument("--print", action="store_true", help="print the file and the commands, change nothing")
+        parser.add_argument("--no-start", action="store_true", help="write the file, start nothing")
+
+    example = "mam monitor install --print"
+    args = verb(words, 2, example, "let your session manager (systemd, launchd) keep the monitor running", build)
+    mam = Mam.open(root=args.root)
+    mam.check_place()
+    what = service.describe(mam)
+    commands = [" ".join(command) for command in what.start]
+    if not args.print:
+        service.install(what, start=not args.no_start)
+    data = {"path": str(what.path), "text": what.text, "start": commands, "installed": not args.print}
+    text = f"# {what.path}\n{what.text}" + "".join(f"# {command}\n" for command in commands)
+    emit(args, data, text if args.print else f"installed {what.path}; undo: mam monitor uninstall")
+    return 0
+
+
+def _uninstall(words: list[str]) -> int:
+    from mam.control_plane import service
+
+    args = verb(words, 2, "mam monitor uninstall", "undo `mam monitor install`; twice is harmless", add_root)
+    what = service.describe(Mam.open(root=args.root))
+    removed = service.uninstall(what)
+    emit(
+        args, {"path": str(what.path), "removed": removed}, f"{what.path}: {'removed' if removed else 'was not there'}"
+    )
+    return 0

@@ -68,17 +68,20 @@ def _thing(parser: Parser) -> None:
 
 
 def _why(words: list[str]) -> int:
-    from mam.control_plane import daemon, why
+    from mam.control_plane import daemon, sessions, why
 
     args = verb(words, 1, "mam why writer", "what is going on, on what evidence, and what to do", _thing)
     mam = Mam.open(root=args.root)
-    now = now_ms()
+    known = daemon.look(mam.layout)
     with mam.registry.view() as view:
-        job, session = view.job(args.name), view.session(args.name)
+        job = view.job(args.name)
+        session = view.session(job.session if job is not None else args.name)
+        screen, signal = sessions.look_now(mam, session) if session is not None else (None, "")
+        now = why.Now(now_ms(), known is not None, known.problem if known else "", screen, signal)
         if job is not None:
-            said = why.job(view, job, now=now, monitor=daemon.look(mam.layout) is not None)
+            said = why.job(view, job, now)
         elif session is not None:
-            said = why.session(view, session, now=now)
+            said = why.session(view, session, now)
         else:
             raise UnknownThing(name=args.name)
     emit(args, said._asdict(), said.text())
@@ -146,7 +149,11 @@ def _print_events(args: argparse.Namespace, view: View, scope: str | None, after
 def _verify(words: list[str]) -> int:
     from mam.control_plane import verify
 
-    args = verb(words, 1, "mam verify job-0123456789ab", "check every signature of a job again", _thing)
+    def build(parser: Parser) -> None:
+        add_root(parser)
+        parser.add_argument("name", metavar="job", help="a job id")
+
+    args = verb(words, 1, "mam verify job-0123456789ab", "check every signature of a job again", build)
     mam = Mam.open(root=args.root)
     with mam.registry.view() as view:
         result = verify.verify(mam.layout, view, args.name)

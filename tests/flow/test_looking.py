@@ -2,9 +2,13 @@
 
 import json
 import os
+import shutil
 import signal
+import subprocess
 from pathlib import Path
 
+from mam.broker import proof
+from mam.control_plane import daemon
 from tests.support import Root, until
 
 
@@ -159,3 +163,111 @@ def test_verify_finds_a_report_that_was_changed_afterwards(root: Root) -> None:
 
     assert said.code == 1
     assert [c["what"] for c in said.json["checks"] if not c["ok"]] == ["report"]
+
+
+def test_a_service_file_is_printed_installed_and_removed(root: Root) -> None:
+    printed = root.ok("monitor", "install", "--print")
+    assert str(root.path) in printed["text"] and not Path(printed["path"]).exists()
+
+    assert root.mam("monitor", "install", "--no-start").code == 0
+    assert Path(printed["path"]).read_text("utf-8") == printed["text"]
+
+    assert root.ok("monitor", "uninstall")["removed"] is True
+    assert root.ok("monitor", "uninstall")["removed"] is False
+
+
+def test_a_completion_script_knows_verbs_agents_and_jobs(root: Root) -> None:
+    root.agent()
+    script = root.mam("completion", "bash").out
+    ask = 'COMP_WORDS=({words}); COMP_CWORD={at}; _mam; echo "${{COMPREPLY[@]}}"'
+
+    def completed(words: str, at: int) -> str:
+        program = f"{script}\n{ask.format(words=words, at=at)}"
+        environ = {**os.environ, **root.env}
+        return subprocess.run(
+            ["bash", "-c", program], cwd=root.path, env=environ, capture_output=True, text=True
+        ).stdout
+
+    assert "doctor" in completed("mam do", 1)
+    assert "resume" in completed("mam agent re", 2)
+    assert "writer" in completed("mam why wr", 2)
+    assert {shell: root.mam("completion", shell).code for shell in ("zsh", "fish")} == {"zsh": 0, "fish": 0}
+
+
+def test_an_agent_that_forgets_to_report_is_a_finding_with_a_next_step(root: Root) -> None:
+    root.agent("writer", {"started": {}}, {"wait": 3})
+    job = root.delegate()
+    until(lambda: root.session("writer").screen == "working" and root.job(job).state == "running")
+    until(lambda: root.session("writer").screen == "ready", what="its turn ended without a report")
+    with root.registry.transaction() as tx:  # as if a minute had gone by
+        tx.connection.execute("UPDATE sessions SET screen_at = screen_at - 61000")
+        tx.connection.execute(
+            "UPDATE attempts SET started_at = started_at - 70000, delivered_at = delivered_at - 70000"
+        )
+
+    until(lambda: any(f["code"] == "idle" for f in root.ok("status")["findings"]))
+
+    assert root.ok("why", job)["next"].startswith("mam agent send writer")
+    assert root.job(job).state == "running"
+
+
+def test_a_shell_that_took_the_agents_place_gets_no_prompt(root: Root) -> None:
+    words = ["agent", "create", "shell", "--agent", "command", "--no-wait", "--", "sh", "-c", "exec sh -i"]
+    assert root.mam(*words).code == 0
+    until(lambda: root.session("shell").screen == "ready")
+    canary = root.path / "canary"
+
+    job = root.delegate("shell", f"x; touch {canary}", "--deliver-within", "1")
+    done = root.mam("job", "wait", job, "--timeout", "30", "--json")
+
+    assert (done.code, done.json["state"]) == (1, "agent_blocked")
+    assert "not_foreground" in done.json["detail"]
+    assert "a shell has the pane" in root.ok("why", job)["next"]
+
+
+def test_an_archived_job_says_so_everywhere_and_cannot_be_tried_again(root: Root) -> None:
+    root.agent()
+    job = root.delegate("writer", "x", "--wait")
+    root.mam("job", "archive", job)
+
+    assert root.mam("verify", job, "--json").error["code"] == "job_archived"
+    assert root.mam("job", "retry", job, "--json").error["code"] == "job_archived"
+    assert "archived" in root.ok("why", job)["because"]
+
+
+def test_a_directory_that_was_removed_is_named_with_the_way_back(root: Root, tmp_path: Path) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    assert root.mam("agent", "create", "writer", "--agent", "scripted", "--cwd", str(place)).code == 0
+    root.mam("agent", "stop", "writer")
+    place.rmdir()
+
+    said = root.mam("agent", "resume", "writer", "--json")
+
+    assert (said.code, said.error["code"]) == (2, "place_gone")
+    assert root.ok("why", "writer")["next"].startswith(f"make {place} again")
+
+
+def test_a_monitor_whose_registry_was_removed_ends(root: Root) -> None:
+    root.mam("up")
+    known = daemon.look(root.parts.layout)
+    assert known is not None
+
+    shutil.rmtree(root.path / ".mam")
+
+    until(lambda: not proof.alive(known.process), what="the monitor ended")
+    for pid in pids_below(root.path):
+        os.kill(pid, signal.SIGKILL)
+
+
+def pids_below(folder: Path) -> list[int]:
+    """Processes that work below *folder*: what nobody's files name any more."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if os.readlink(entry / "cwd").startswith(f"{folder}/"):
+                    found.append(int(entry.name))
+            except OSError:
+                continue
+    return found
