@@ -8,6 +8,7 @@ import tempfile
 import time
 from pathlib import Path
 
+from mam.agents import catalog
 from mam.broker import server
 from mam.broker.bodies import now_ms
 from mam.control_plane import daemon, jobs, root, sessions, verify, views
