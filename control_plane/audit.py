@@ -7,8 +7,9 @@ import os
 import shutil
 from pathlib import Path
 
+from mam.broker import faults
 from mam.broker.bodies import now_ms
-from mam.control_plane.registry import View
+from mam.control_plane.view import View
 
 BATCH = 2000
 _START = "0" * 64
@@ -46,6 +47,7 @@ class AuditLog:
         data = "".join(lines).encode("utf-8", "replace")
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         try:
+            faults.point("audit.append")
             written = os.write(descriptor, data)
             if written != len(data):  # a full disk takes a part: leave no half line behind
                 os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)

@@ -19,7 +19,7 @@ from mam.broker.bodies import Producer, now_ms
 from mam.broker.mqtt import MqttBus
 from mam.broker.signing import seal
 from mam.broker.urls import Endpoint
-from mam.control_plane import daemon, jobs, root, sessions, watch
+from mam.control_plane import daemon, jobs, lives, root, seats, sessions, watch
 from mam.control_plane import settings as config
 from mam.control_plane.inbox import Inbox
 from mam.control_plane.keyring import Keyring
@@ -53,7 +53,7 @@ def place(**environ: str) -> Generator[Mam]:
             with mam.registry.view() as view:
                 names = [session.name for session in view.sessions() if session.pane]
             for name in names:
-                sessions.stop(mam, name, force=True)
+                lives.stop(mam, name, force=True)
             daemon.end(mam.layout)
             server.stop(mam.layout.broker)
 
@@ -226,7 +226,7 @@ def _await_prompt(mam: Mam) -> None:
     while time.monotonic() < deadline:
         with mam.registry.view() as view:
             session = jobs.need_session(view, "writer")
-        if sessions.multiplexer(mam, session).screen(session.pane).text.rstrip().endswith("scripted>"):
+        if seats.multiplexer(mam, session).screen(session.pane).text.rstrip().endswith("scripted>"):
             return
         time.sleep(0.01)
 

@@ -10,8 +10,8 @@ from mam.broker.signing import seal
 from mam.broker.version import VERSION
 from mam.control_plane import watch
 from mam.control_plane.keyring import Keyring
-from mam.control_plane.registry import View
 from mam.control_plane.rows import OPEN, Finding, Job
+from mam.control_plane.view import View
 
 KEPT_MS = 24 * 3600 * 1000
 

@@ -13,7 +13,7 @@ from mam.broker.bodies import now_ms
 from mam.broker.bus import Bus, Message
 from mam.broker.errors import MamError
 from mam.broker.mqtt import MqttBus
-from mam.control_plane import daemon, root, sessions
+from mam.control_plane import daemon, root, seats
 from mam.control_plane.rows import LIVE
 from mam.control_plane.wiring import Mam, read_json
 from mam.wrappers import git, muxes, tmux
@@ -127,7 +127,7 @@ def _monitor(mam: Mam) -> Iterator[Finding]:
 
 def _broker(mam: Mam) -> Iterator[Finding]:
     """A round trip as each user: a broker acknowledges what its rules deny, so only an arrival counts."""
-    ref = sessions.broker_ref(mam)
+    ref = seats.broker_ref(mam)
     if not ref.url and server.running(mam.layout.broker) is None:
         yield Finding("broker", "not yet", "the embedded broker does not run", "mam up")
         return
@@ -184,7 +184,7 @@ def _sessions(mam: Mam) -> Iterator[Finding]:
         name = f"agent {session.name}"
         if not Path(session.cwd).is_dir():
             yield Finding(name, "broken", f"its directory {session.cwd} is gone", "make it again at the same path")
-        elif sessions.alive(session) is False:
+        elif seats.alive(session) is False:
             yield Finding(name, "broken", "its runner is gone", f"mam agent resume {session.name}")
         elif not servers[place]:
             yield Finding(name, "broken", f"{session.mux} does not answer", "see the multiplexer")

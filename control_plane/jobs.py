@@ -10,13 +10,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker import keys, spool, topics
+from mam.broker import faults, keys, spool, topics
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
 from mam.control_plane import job_machine, prompts
-from mam.control_plane.registry import Transaction, View, pages
+from mam.control_plane.registry import Transaction
 from mam.control_plane.rows import FINAL, LIVE, OPEN, PRESUMED, Attempt, Job, Order, Session
 from mam.control_plane.settings import Layout
+from mam.control_plane.view import View, pages
 from mam.control_plane.wiring import Mam, write_json
 
 BRIEF_LIMIT_BYTES = 1024 * 1024
@@ -153,6 +154,7 @@ def delegate(
     except FileExistsError as error:
         raise JobExists(job=job_id) from error
     try:
+        faults.point("job.files")
         job = _write_files(mam, folder, job_id, session, task, title, limits or default_limits(mam))
         with mam.registry.transaction() as tx:
             _ready(tx, session)

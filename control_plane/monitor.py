@@ -18,24 +18,22 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from mam.broker import keys, proof, server, topics
+from mam.broker import proof
 from mam.broker.bodies import now_ms
-from mam.broker.bus import Bus, Message, Will
+from mam.broker.bus import Message
 from mam.broker.errors import MamError
-from mam.broker.mqtt import MqttBus
-from mam.broker.urls import Endpoint
 from mam.broker.version import VERSION
-from mam.control_plane import projection, registry, sessions, watch
+from mam.control_plane import projection, registry, watch
 from mam.control_plane.audit import AuditLog
 from mam.control_plane.cards import Cards
 from mam.control_plane.inbox import Inbox, Settling
+from mam.control_plane.keeper import Connect, Keeper, connect_mqtt
 from mam.control_plane.keyring import Keyring
 from mam.control_plane.outbox import Outbox
-from mam.control_plane.registry import View
 from mam.control_plane.rows import Finding
 from mam.control_plane.sweep import Sweep
+from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam, write_json
-from mam.wrappers import process
 from mam.wrappers.relay import Relay
 
 _log = logging.getLogger("mam.monitor")
@@ -50,10 +48,6 @@ CHANGES_S = 0.05  # how long a flood of events may hold back orders and cards
 SWEEP_S = 2.0
 BROKER_S = 1.0
 SLOW_S = 30.0
-STARTS_A_MINUTE = 5
-AWAY_S = 5.0
-
-Connect = Callable[[Endpoint, str, Will, Callable[[], None]], Bus]
 
 
 class MonitorRuns(MamError):
@@ -62,15 +56,10 @@ class MonitorRuns(MamError):
     remedy_text = "`mam status` shows it"
 
 
-def connect_mqtt(endpoint: Endpoint, root: str, will: Will, on_connect: Callable[[], None]) -> Bus:
-    return MqttBus(endpoint, root, will=will, on_connect=on_connect)
-
-
 class Monitor:
     def __init__(self, mam: Mam, *, connect: Connect = connect_mqtt, clock: Callable[[], int] = now_ms) -> None:
         self._mam = mam
         self._layout = mam.layout
-        self._connect = connect
         self._clock = clock
         self._keyring = Keyring(mam.layout)
         self._registry = registry.Registry(mam.layout.database, mam.layout.registry_lock, by="monitor", keep_open=True)
@@ -79,16 +68,11 @@ class Monitor:
         self._sweep = Sweep(mam.layout.run, self._inbox)
         self._audit = AuditLog(mam.layout.mam / "audit.jsonl")
         self._cards = Cards(self._keyring.control(), self._keyring, mam.fingerprint)
+        self._keeper = Keeper(mam, connect, self._cards.will(), self._enqueue, self._tend_soon)
         self._queue: deque[Message] = deque()
         self._dropped = 0
-        self._bus: Bus | None = None
-        self._endpoint: Endpoint | None = None
-        self._connected_anew = False
-        self._connected_at = time.monotonic()
         self._stopping = False
         self._began = clock()
-        self._problem = ""
-        self._starts: deque[float] = deque()
         self._due = {"tick": 0.0, "sweep": 0.0, "broker": 0.0, "slow": 0.0}
         self._seen_version = -1
         self._inode = 0
@@ -204,10 +188,10 @@ class Monitor:
             self._settle(self._inbox.take(batch))
 
     def _settle(self, settlings: list[Settling]) -> None:
-        self._outbox.settle(self._bus, settlings)
+        self._outbox.settle(self._keeper.bus, settlings)
 
     def _sweep_spools(self, view: View) -> None:
-        connected = self._bus is not None and self._bus.connected
+        connected = self._keeper.bus is not None
         live = {s.name for s in view.sessions() if s.presence == "online"} if connected else set()
         for path in self._sweep.once(live=live).buried:
             _log.error("nobody could authenticate %s: set aside", path)
@@ -225,13 +209,12 @@ class Monitor:
                 _log.info("sessions changed: %s", ", ".join(sorted(self._inbox.changed_sessions)))
                 self._inbox.changed_sessions.clear()
                 projection.write(self._mam)
-            if self._bus is not None and self._bus.connected:
-                self._cards.refresh(self._bus, view)
+            if self._keeper.bus is not None:
+                self._cards.refresh(self._keeper.bus, view)
         self._relay(view)
 
     def _relay(self, view: View) -> None:
-        bus = self._bus if self._bus is not None and self._bus.connected else None
-        pointless = self._outbox.relay(bus, view, time.monotonic())
+        pointless = self._outbox.relay(self._keeper.bus, view, time.monotonic())
         if pointless:
             with self._registry.transaction() as tx:
                 for order in pointless:
@@ -261,8 +244,8 @@ class Monitor:
         findings += self._own_findings()
         self._audit.export(view)
         for fresh in watch.note_findings(self._registry, view, findings):
-            if self._bus is not None and self._bus.connected:
-                self._cards.finding(self._bus, fresh)
+            if self._keeper.bus is not None:
+                self._cards.finding(self._keeper.bus, fresh)
 
     def _same_database(self) -> bool:
         """Whether the file that we have open still is the one at its place."""
@@ -282,77 +265,30 @@ class Monitor:
             Finding("dead_letter", path.parent.parent.name, now, f"an event that nobody could authenticate: {path}")
             for path in self._sweep.dead()
         ]
-        if self._problem:
-            found.append(Finding("broker", "broker", now, self._problem))
+        if self._keeper.problem:
+            found.append(Finding("broker", "broker", now, self._keeper.problem))
         return found
 
     def _slow(self, view: View) -> None:
         self._inbox.forget({job.id for job in view.open_jobs()})
-        if self._bus is not None and self._bus.connected:
-            self._cards.expire(self._bus, view, self._clock())
+        if self._keeper.bus is not None:
+            self._cards.expire(self._keeper.bus, view, self._clock())
 
     # -- the broker -------------------------------------------------------------------
 
     def _tend_broker(self, view: View) -> None:
-        before = self._problem
-        try:
-            self._connect_bus(self._endpoint_now())
-            self._problem = self._connection_problem()
-        except MamError as error:
-            self._problem = str(error)
-        if self._connected_anew:
-            self._connected_anew = False
-            self._problem = ""
-            assert self._bus is not None
-            self._cards.monitor(self._bus, online=True)
-            self._cards.start(self._bus, view)
+        before = self._keeper.problem
+        self._keeper.tend()
+        bus = self._keeper.bus
+        if self._keeper.connected_anew() and bus is not None:
+            self._cards.monitor(bus, online=True)
+            self._cards.start(bus, view)
             self._outbox.hurry()
-        if self._problem != before:
-            _log.warning("broker: %s", self._problem or "fine again")
+        if self._keeper.problem != before:
+            _log.warning("broker: %s", self._keeper.problem or "fine again")
             self._announce(ready=True)
 
-    def _connection_problem(self) -> str:
-        """A connection that is away for a moment comes back by itself; after that somebody should know."""
-        if self._bus is not None and self._bus.connected:
-            self._connected_at = time.monotonic()
-            return ""
-        away = time.monotonic() - self._connected_at > AWAY_S
-        return f"not connected to {self._endpoint.url}" if away and self._endpoint is not None else self._problem
-
-    def _endpoint_now(self) -> Endpoint:
-        """Where the broker is; the embedded one is started again where it ended, five times a minute at most."""
-        ref = sessions.broker_ref(self._mam)
-        if ref.url:
-            _keep_password(self._mam)
-            own = ref.endpoint("control")
-            assert own is not None
-            return own
-        running = server.running(self._layout.broker)
-        if running is None:
-            now = time.monotonic()
-            while self._starts and now - self._starts[0] > 60:
-                self._starts.popleft()
-            if len(self._starts) >= STARTS_A_MINUTE:
-                raise server.ServerFailed(
-                    why="it ended five times within a minute", log=str(self._layout.broker / "nats.log")
-                )
-            self._starts.append(now)
-            running = start_server(self._mam)
-        return server.endpoint(self._layout.secrets, running.port, "control")
-
-    def _connect_bus(self, endpoint: Endpoint) -> None:
-        if endpoint == self._endpoint and self._bus is not None:
-            return
-        if self._bus is not None:
-            self._bus.close(flush_s=0)
-        self._endpoint = endpoint
-        self._bus = self._connect(endpoint, topics.root(self._mam.fingerprint), self._cards.will(), self._on_connect)
-        for pattern in ("jobs/+", "agents/+/events", "agents/+/presence"):
-            self._bus.subscribe(pattern, self._enqueue)
-        self._bus.wait_ready(5)
-
-    def _on_connect(self) -> None:
-        self._connected_anew = True
+    def _tend_soon(self) -> None:
         self._due["broker"] = 0.0
         self._wake()
 
@@ -362,48 +298,16 @@ class Monitor:
         own = proof.me()
         state: dict[str, object] = {"pid": own.pid, "start": own.start, "boot": own.boot, "ready": ready}
         state["root"] = str(self._layout.root)
-        broker = self._endpoint.url if self._endpoint is not None else ""
-        write_json(
-            self._layout.monitor_state, {**state, "version": VERSION, "broker": broker, "problem": self._problem}
-        )
+        broker, problem = self._keeper.url, self._keeper.problem
+        write_json(self._layout.monitor_state, {**state, "version": VERSION, "broker": broker, "problem": problem})
 
     def _leave(self, view: View) -> None:
         _log.info("ending")
-        if self._bus is not None:
-            self._cards.monitor(self._bus, online=False)
-            self._bus.close()
+        if self._keeper.bus is not None:
+            self._cards.monitor(self._keeper.bus, online=False)
+        self._keeper.close()
         view.connection.close()
         self._registry.close()
-
-
-def start_server(mam: Mam) -> server.Running:
-    """Start the embedded broker of a control root, or find it running. Raises what server.start raises."""
-    layout, settings = mam.layout, mam.settings
-    return server.start(
-        layout.broker,
-        layout.secrets,
-        mam.fingerprint,
-        binary=server.find_binary(settings.path("MAM_NATS_SERVER")),
-        spawn=process.spawn,
-        port=settings.port("MAM_BROKER_PORT"),
-    )
-
-
-def _keep_password(mam: Mam) -> None:
-    """A password from `.mam.env` goes into a 0600 file: runners get paths, never secrets."""
-    password = mam.settings.text("MAM_BROKER_PASSWORD")
-    if not password or mam.settings.text("MAM_BROKER_PASSWORD_FILE"):
-        return
-    path, content = mam.layout.secrets / "broker-own.password", password.encode() + b"\n"
-    try:
-        if keys.read_private(path) == content:
-            return  # asked every second, and runners read it
-    except keys.KeyMissing:
-        pass
-    partial = path.with_name(".broker-own.new")
-    partial.unlink(missing_ok=True)
-    keys.write_private(partial, content)
-    partial.replace(path)
 
 
 def main(mam: Mam) -> int:

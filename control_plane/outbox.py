@@ -12,8 +12,8 @@ from mam.broker.events import USE_COMMAND
 from mam.broker.signing import seal
 from mam.control_plane.inbox import Settling
 from mam.control_plane.keyring import Keyring
-from mam.control_plane.registry import View
 from mam.control_plane.rows import LIVE, OPEN, Order
+from mam.control_plane.view import View
 
 _log = logging.getLogger("mam.outbox")
 

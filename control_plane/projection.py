@@ -13,12 +13,12 @@ from typing import Any
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mam.broker import topics
+from mam.broker import faults, topics
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
 from mam.control_plane.jobs import need_session
-from mam.control_plane.registry import View
 from mam.control_plane.rows import Session
+from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
 
 HEADER = "# written by mam; to change a role, edit it here and run: mam registry import {path}\n"
@@ -115,6 +115,7 @@ def write(mam: Mam) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         partial.write_text(text, "utf-8", "replace")
+        faults.point("projection.rename")
         partial.replace(path)
 
 

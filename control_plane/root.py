@@ -12,7 +12,7 @@ from pathlib import Path
 from mam.broker import keys, server
 from mam.broker.bodies import now_ms
 from mam.broker.errors import FileRefused, Usage
-from mam.control_plane import daemon, job_machine, jobs, sessions
+from mam.control_plane import daemon, job_machine, jobs, seats
 from mam.control_plane.registry import Registry, Transaction
 from mam.control_plane.rows import LIVE, OPEN, Job
 from mam.control_plane.settings import Layout
@@ -118,7 +118,7 @@ def _end_agents(mam: Mam) -> None:
     with mam.registry.view() as view:
         live = [session for session in view.sessions() if session.status in LIVE]
     for session in live:
-        for left in (sessions.runner_id(session), sessions.agent_id(session)):
+        for left in (seats.runner_id(session), seats.agent_id(session)):
             if left is not None:
                 process.end_group(left)
         with mam.registry.transaction() as tx:

@@ -10,9 +10,9 @@ from mam.broker.signing import EventRefused, unseal
 from mam.control_plane.inbox import file_sha256
 from mam.control_plane.jobs import JobArchived, need
 from mam.control_plane.keyring import Keyring
-from mam.control_plane.registry import View, pages
 from mam.control_plane.rows import Job
 from mam.control_plane.settings import Layout
+from mam.control_plane.view import View, pages
 
 
 class Check(NamedTuple):

@@ -5,8 +5,8 @@ import unicodedata
 from collections.abc import Sequence
 from typing import Any
 
-from mam.control_plane.registry import View
 from mam.control_plane.rows import LIVE, Job, Session
+from mam.control_plane.view import View
 
 # What could move the cursor, change colours or reorder the text of a terminal.
 _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")

@@ -6,10 +6,11 @@ from typing import NamedTuple
 
 from mam.broker import proof
 from mam.broker.bodies import now_ms
-from mam.control_plane import job_machine, sessions
-from mam.control_plane.registry import Registry, View
+from mam.control_plane import job_machine, seats
+from mam.control_plane.registry import Registry
 from mam.control_plane.rows import LIVE, OPEN, Finding, Job, Session
 from mam.control_plane.sweep import Sweep
+from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
 from mam.wrappers.mux import LookFailed, MuxGone
 
@@ -41,7 +42,7 @@ def ended_sessions(mam: Mam, view: View) -> list[Ended]:
     for session in view.sessions():
         if session.status not in LIVE:
             continue
-        runner = sessions.runner_id(session)
+        runner = seats.runner_id(session)
         if runner is not None:
             if not proof.alive(runner):
                 why = (
@@ -61,7 +62,7 @@ def _pane_is_gone(mam: Mam, session: Session, dark: set[tuple[str, str]]) -> boo
     if place in dark:
         return False
     try:
-        panes = sessions.multiplexer(mam, session).panes()
+        panes = seats.multiplexer(mam, session).panes()
     except MuxGone:
         return True
     except LookFailed:

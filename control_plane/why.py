@@ -6,9 +6,9 @@ from typing import NamedTuple
 
 from mam.agents.base import Screen, tail
 from mam.broker import proof, topics
-from mam.control_plane import sessions
-from mam.control_plane.registry import View
+from mam.control_plane import seats
 from mam.control_plane.rows import LIVE, OPEN, PRESUMED, Attempt, Job, Session
+from mam.control_plane.view import View
 from mam.control_plane.views import ago, clean
 
 SHOWN_LINES = 4
@@ -193,7 +193,7 @@ def session(view: View, session: Session, now: Now) -> Explanation:
 
 def _process_evidence(session: Session) -> list[str]:
     lines = []
-    for label, identity in (("runner", sessions.runner_id(session)), ("agent", sessions.agent_id(session))):
+    for label, identity in (("runner", seats.runner_id(session)), ("agent", seats.agent_id(session))):
         if identity is not None:
             lines.append(f"{label}: pid {identity.pid} {'lives' if proof.alive(identity) else 'is gone'}")
     return lines

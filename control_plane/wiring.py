@@ -7,6 +7,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+from mam.broker import faults
 from mam.broker.errors import MamError
 from mam.control_plane import settings as config
 from mam.control_plane.registry import NoRegistry, Registry
@@ -100,5 +101,7 @@ def write_json(path: Path, content: dict[str, object]) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
         json.dump(content, file, indent=1, ensure_ascii=False)
         file.flush()
+        faults.point("json.fsync")
         os.fsync(file.fileno())
+    faults.point("json.rename")
     partial.replace(path)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from mam.broker import proof, server, topics
 from mam.broker.mqtt import MqttBus
-from mam.control_plane import daemon, sessions
+from mam.control_plane import daemon, lives
 from mam.control_plane import settings as config
 from mam.control_plane.registry import Registry, RegistryUnusable
 from mam.control_plane.wiring import Mam
@@ -171,7 +171,7 @@ class Root:
         except RegistryUnusable:
             rows = []  # a test's doing
         for session in rows:
-            sessions.stop(mam, session.name, force=True)
+            lives.stop(mam, session.name, force=True)
         daemon.end(mam.layout)
         server.stop(mam.layout.broker)
         if self.env["MAM_MUX"] == "tmux":

@@ -11,8 +11,10 @@ import os
 import sys
 from collections.abc import Sequence
 
+from mam.broker import faults
 from mam.broker.errors import MamError, Usage
 from mam.broker.version import VERSION
+from mam.control_plane import settings as config
 
 if __name__ != "mam.control_plane.cli":
     raise ImportError("import this package as mam.control_plane.cli")
@@ -104,9 +106,17 @@ def _run(words: list[str]) -> int:
         module = INTERNAL[name]
     else:
         raise Usage(what=f"there is no verb {name!r}", hint="`mam --help` lists them")
+    faults.arm(config.load().text("MAM_FAULT"), _role(words))
     found = importlib.import_module(f"mam.control_plane.cli.{module}")
     code: int = found.run(words)
     return code
+
+
+def _role(words: list[str]) -> str:
+    """What a fault point may be told apart by: the long-lived processes, agents' verbs, and the rest."""
+    if words[0] in ("runner", "pane-host", "monitor"):
+        return words[0]
+    return "verb" if words[0] == "job" and words[1:2] and words[1] in AGENT_SIDE else "cli"
 
 
 def _help() -> str:
@@ -128,9 +138,7 @@ def _show(code: str, message: str, remedy: str, data: dict[str, object], *, as_j
 def _internal(error: Exception, *, as_json: bool) -> int:
     import traceback
 
-    from mam.control_plane import settings
-
-    if settings.load().flag("MAM_DEBUG"):
+    if config.load().flag("MAM_DEBUG"):
         traceback.print_exc()
     where = traceback.extract_tb(error.__traceback__)[-1]
     what = f"{type(error).__name__}: {error} ({where.filename.rsplit('/', 2)[-1]}:{where.lineno})"

@@ -10,8 +10,8 @@ from mam.broker.errors import MamError, Usage
 from mam.control_plane import settings as config
 from mam.control_plane import views
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
-from mam.control_plane.registry import View, pages
 from mam.control_plane.rows import Session
+from mam.control_plane.view import View, pages
 from mam.control_plane.wiring import Mam
 
 
@@ -130,14 +130,14 @@ def _safe_lines(text: str | None) -> str:
 
 
 def _attach(words: list[str]) -> int:
-    from mam.control_plane import jobs, sessions
+    from mam.control_plane import jobs, seats
     from mam.wrappers import process
 
     args = verb(words, 2, "mam agent attach writer", "show an agent's pane (tmux: Ctrl-b d leaves it)", _name)
     mam = Mam.open(root=args.root)
     with mam.registry.view() as view:
         session = jobs.need_session(view, args.name)
-    command = sessions.multiplexer(mam, session).attach_command(session.pane) if session.pane else None
+    command = seats.multiplexer(mam, session).attach_command(session.pane) if session.pane else None
     if command is None:
         what = f"the pane of {session.name} ({session.mux}, {session.status}) cannot be attached to"
         raise Usage(what=what, hint=f"`mam agent show {session.name}` prints its screen")
@@ -149,21 +149,21 @@ def _attach(words: list[str]) -> int:
 
 
 def _stop(words: list[str]) -> int:
-    from mam.control_plane import sessions
+    from mam.control_plane import lives
 
     def build(parser: Parser) -> None:
         _name(parser)
         parser.add_argument("--force", action="store_true", help="also while a job is open")
 
     args = verb(words, 2, "mam agent stop writer", "end an agent; its conversation is kept", build)
-    session = sessions.stop(Mam.open(root=args.root), args.name, force=args.force, say=say)
+    session = lives.stop(Mam.open(root=args.root), args.name, force=args.force, say=say)
     emit(args, views.session_data(session), f"{session.name}: {session.status}")
     return 0
 
 
 def _resume(words: list[str]) -> int:
     from mam.agents import catalog
-    from mam.control_plane import daemon, sessions
+    from mam.control_plane import daemon, lives
 
     def build(parser: Parser) -> None:
         _name(parser)
@@ -175,7 +175,7 @@ def _resume(words: list[str]) -> int:
     mam = _open(args, args.cwd)
     known = daemon.ensure(mam, say=say)
     cwd = config.absolute(args.cwd, mam.settings.cwd) if args.cwd else None
-    session = sessions.resume(mam, args.name, cwd=cwd, rebind=args.rebind, say=say)
+    session = lives.resume(mam, args.name, cwd=cwd, rebind=args.rebind, say=say)
     if not args.no_wait and known is not None:
         session = _wait_ready(mam, session, catalog.find(session.agent).ready_within_s)
     emit(

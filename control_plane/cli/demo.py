@@ -11,7 +11,7 @@ from pathlib import Path
 from mam.agents import catalog
 from mam.broker import server
 from mam.broker.bodies import now_ms
-from mam.control_plane import daemon, jobs, root, sessions, verify, views
+from mam.control_plane import daemon, jobs, lives, root, sessions, verify, views
 from mam.control_plane import settings as config
 from mam.control_plane.cli.base import Parser, emit, say, verb
 from mam.control_plane.rows import Job
@@ -152,7 +152,7 @@ def _clean(mam: Mam | None, folder: Path) -> None:
     with mam.registry.view() as view:
         names = [session.name for session in view.sessions()]
     for name in names:
-        sessions.stop(mam, name, force=True)
+        lives.stop(mam, name, force=True)
     daemon.end(mam.layout)
     server.stop(mam.layout.broker)
     shutil.rmtree(folder.parent, ignore_errors=True)

@@ -12,8 +12,8 @@ from mam.broker.errors import MamError, Usage
 from mam.control_plane import settings as config
 from mam.control_plane import views
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
-from mam.control_plane.registry import View
 from mam.control_plane.rows import LIVE, OPEN, Job
+from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
 
 if TYPE_CHECKING:

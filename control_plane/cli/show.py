@@ -7,8 +7,8 @@ from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
 from mam.control_plane import views
 from mam.control_plane.cli.base import Parser, add_root, emit, verb
-from mam.control_plane.registry import View
 from mam.control_plane.rows import OPEN
+from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
 
 
@@ -68,7 +68,7 @@ def _thing(parser: Parser) -> None:
 
 
 def _why(words: list[str]) -> int:
-    from mam.control_plane import daemon, sessions, why
+    from mam.control_plane import daemon, seats, why
 
     args = verb(words, 1, "mam why writer", "what is going on, on what evidence, and what to do", _thing)
     mam = Mam.open(root=args.root)
@@ -76,7 +76,7 @@ def _why(words: list[str]) -> int:
     with mam.registry.view() as view:
         job = view.job(args.name)
         session = view.session(job.session if job is not None else args.name)
-        screen, signal = sessions.look_now(mam, session) if session is not None else (None, "")
+        screen, signal = seats.look_now(mam, session) if session is not None else (None, "")
         now = why.Now(now_ms(), known is not None, known.problem if known else "", screen, signal)
         if job is not None:
             said = why.job(view, job, now)

@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from mam.broker import proof
-from mam.control_plane import daemon, sessions
+from mam.control_plane import daemon, seats
 from tests.support import MAM, Root, git, repository, until
 
 BINDING = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "MAM_JOBS_DIR", "DELEGATE_JOB_LOGS_DIR")
@@ -336,7 +336,7 @@ def test_a_newcomers_adapter_needs_one_file_of_its_own(root: Root, monkeypatch: 
 def test_every_part_of_a_session_can_be_gone_before_it_is_stopped(root: Root) -> None:
     root.agent()
     row = root.session("writer")
-    sessions.multiplexer(root.parts, row).close(row.pane, sessions.tag(root.parts, "writer"))
+    seats.multiplexer(root.parts, row).close(row.pane, seats.tag(root.parts, "writer"))
     root.mam("down")
 
     assert [root.mam("agent", "stop", "writer").code for _ in range(2)] == [0, 0]
@@ -351,4 +351,4 @@ def test_a_workspace_server_is_never_shared(make_root: Callable[..., Root], need
 
     assert one.session("writer").mux_server != two.session("writer").mux_server
     assert one.mam("agent", "stop", "writer").code == 0
-    assert sessions.alive(two.session("writer"))
+    assert seats.alive(two.session("writer"))

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mam.broker import proof, server
-from mam.control_plane import daemon, sessions
+from mam.control_plane import daemon, lives, seats
 from tests.support import MAM, Root, run_mam, until
 
 HANG = [{"started": {}}, {"hang": {}}]
@@ -44,7 +44,7 @@ def test_a_stop_that_meets_a_resume_leaves_nothing_behind(root: Root) -> None:
             stopping.append(begin(root, "agent", "stop", "writer"))
             time.sleep(1)
 
-    sessions.resume(root.parts, "writer", say=say)
+    lives.resume(root.parts, "writer", say=say)
 
     assert stopping[0].wait(60) == 0
     assert root.session("writer").status == "stopped"
@@ -104,7 +104,7 @@ def test_a_copy_does_not_touch_the_original(root: Root, tmp_path: Path) -> None:
     assert run_mam("init", "--copied", cwd=copy, env=root.env).code == 0
 
     assert proof.alive(monitor.process)
-    assert sessions.alive(root.session("writer"))
+    assert seats.alive(root.session("writer"))
     assert server.running(root.parts.layout.broker) == broker
     assert not list((copy / ".mam" / "jobs").iterdir())
     assert run_mam("status", cwd=copy, env=root.env).code == 0

@@ -14,7 +14,7 @@ import pytest
 
 from mam.agents import catalog
 from mam.agents.base import Signal
-from mam.control_plane import sessions
+from mam.control_plane import seats
 from tests.standin.model import ModelStandIn
 from tests.support import Root, git, until
 
@@ -59,7 +59,7 @@ def hire(root: Root, agent: str, program: str, *args: str, name: str = "writer",
 
 def screen(team: Root, name: str = "writer") -> str:
     session = team.session(name)
-    return sessions.multiplexer(team.parts, session).screen(session.pane).text
+    return seats.multiplexer(team.parts, session).screen(session.pane).text
 
 
 def receives_a_job_does_it_and_reports(team: Root) -> None:
@@ -105,7 +105,7 @@ def is_seen_to_ask_and_goes_on_once_answered(team: Root, command: str, yes: str)
     until(lambda: team.session("writer").screen == "asking", what="the question is recognised", within_s=30)
 
     why = team.ok("why", job)
-    assert (why["because"], why["next"]) == ("its screen is asking", "look at the pane of writer")
+    assert (why["because"], why["next"]) == ("its screen is asking", "look at its pane: mam agent attach writer")
     assert team.job(job).state == "running"
 
     until(lambda: _answered(team, job, yes), what="the job goes on and ends", within_s=60)
@@ -113,7 +113,7 @@ def is_seen_to_ask_and_goes_on_once_answered(team: Root, command: str, yes: str)
 
 def _answered(team: Root, job: str, yes: str) -> bool:
     session = team.session("writer")
-    mux = sessions.multiplexer(team.parts, session)
+    mux = seats.multiplexer(team.parts, session)
     if catalog.find(session.agent).read(mux.screen(session.pane)) is Signal.ASKING:
         mux.press(session.pane, yes)
         time.sleep(0.5)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mam.broker import keys
-from mam.control_plane import daemon, jobs, sessions
+from mam.control_plane import daemon, jobs, seats, sessions
 from mam.control_plane.rows import Session
 from mam.wrappers import launch
 from mam.wrappers.launch import LaunchSpec
@@ -63,7 +63,7 @@ class Road:
             log="",
             mam=self.mam.command,
             heartbeat_s=10,
-            broker=sessions.broker_ref(self.mam),
+            broker=seats.broker_ref(self.mam),
         )
         launch.write(spec, run_dir / "launch.json")
 

@@ -1,0 +1,192 @@
+"""The lives of a session: resumed with its conversation, stopped. One verb at a time begins or ends one."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from mam.agents import catalog
+from mam.broker import proof, spool
+from mam.broker.bodies import now_ms
+from mam.broker.errors import MamError
+from mam.broker.proof import ProcessId
+from mam.control_plane import projection, seats
+from mam.control_plane.jobs import SessionBusy, need_session
+from mam.control_plane.rows import LIVE, Session
+from mam.control_plane.wiring import Mam
+from mam.wrappers import process
+from mam.wrappers.mux import LookFailed
+
+Say = Callable[[str], None]
+
+
+class StillBusy(SessionBusy):
+    remedy_text = "wait with `mam job wait {job}`, cancel it, or give --force"
+
+
+class PlaceGone(MamError):
+    code = "place_gone"
+    exit_code = 2
+    message = "{path}, where {session} lives, is gone"
+    remedy_text = "make it again at the same path (git worktree add {path} …), then `mam agent resume {session}`"
+
+
+class OtherPlace(MamError):
+    code = "other_place"
+    exit_code = 2
+    message = "{session} lives in {own}, not in {asked}"
+    remedy_text = "conversations belong to their directory: `mam agent resume {session} --cwd {own}`"
+
+
+def resume(mam: Mam, name: str, *, cwd: Path | None = None, rebind: bool = False, say: Say = lambda _: None) -> Session:
+    """
+    Bring a session back with its conversation, in its own directory and with its own binding.
+
+    A session that is alive is left alone, but for a new binding with *rebind*.
+
+    Raises: UnknownSession, OtherPlace, OtherBinding, NoDirectory, LookFailed.
+    """
+    with mam.registry.view() as view:
+        need_session(view, name)
+    with seats.alone(mam, name):
+        return _resume(mam, name, cwd, rebind=rebind, say=say)
+
+
+def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Say) -> Session:
+    with mam.registry.view() as view:
+        session = need_session(view, name)
+    if cwd is not None and cwd.resolve() != Path(session.cwd).resolve():
+        raise OtherPlace(session=name, own=session.cwd, asked=str(cwd))
+    if rebind:
+        session = _rebound(mam, name)
+    else:
+        seats.check_binding(mam, session)
+    if session.status in LIVE and seats.alive(session) is not False and _pane_lives(mam, session):
+        say(f"{name} is alive already")
+        projection.write(mam)
+        return session
+    if not Path(session.cwd).is_dir():
+        raise PlaceGone(session=name, path=session.cwd)
+    cli = catalog.find(session.agent)
+    seat = seats.seat_of(mam, session, cli)
+    continued = cli.resume(seat)
+    if continued is None and session.conversation:
+        # An id that was never flushed cannot be resumed, and some CLIs refuse it for a new conversation.
+        say("no conversation was kept: starting a fresh one")
+        session = replace(session, conversation=cli.new_conversation())
+        seat = seat._replace(conversation=session.conversation)
+    _clear_old(mam, session)
+    with mam.registry.transaction() as tx:
+        seats.make_files(mam.layout, name)
+        tx.put(_reborn(session))
+    return seats.open_pane(mam, _reborn_row(mam, name), continued or cli.launch(seat), say)
+
+
+def _reborn(session: Session) -> Session:
+    return replace(
+        session,
+        status="starting",
+        generation=session.generation + 1,
+        incarnation=seats.new_incarnation(),
+        pane="",
+        updated_at=now_ms(),
+        pid=None,
+        pid_start=None,
+        boot_id=None,
+        agent_pid=None,
+        agent_start=None,
+        presence=None,
+        screen=None,
+        screen_text=None,
+        screen_at=None,
+        ended_reason=None,
+        exit_code=None,
+    )
+
+
+def _reborn_row(mam: Mam, name: str) -> Session:
+    with mam.registry.view() as view:
+        return need_session(view, name)
+
+
+def _rebound(mam: Mam, name: str) -> Session:
+    with mam.registry.transaction() as tx:
+        session = replace(need_session(tx, name), binding=json.dumps(mam.layout.binding()), updated_at=now_ms())
+        tx.put(session)
+    return session
+
+
+def _pane_lives(mam: Mam, session: Session) -> bool:
+    """Whether the pane is there and not dead; True as well where nobody could look."""
+    try:
+        panes = seats.multiplexer(mam, session).panes()
+    except LookFailed as error:
+        return error.code != "mux_gone"
+    return any(pane.id == session.pane and not pane.dead for pane in panes)
+
+
+def _clear_old(mam: Mam, session: Session) -> None:
+    """End what is left of the session's last life: processes proven to be its own, its dead pane."""
+    for left in (seats.runner_id(session), seats.agent_id(session)):
+        if left is not None and proof.alive(left):
+            process.end_group(left)
+    try:
+        if session.pane:
+            seats.multiplexer(mam, session).close(session.pane, seats.tag(mam, session.name))
+    except LookFailed:
+        pass
+
+
+def stop(mam: Mam, name: str, *, force: bool = False, say: Say = lambda _: None) -> Session:
+    """
+    End the agent and close its pane; the row and the conversation stay. Stopping twice is harmless.
+
+    Raises: UnknownSession, OtherBinding; SessionBusy where a job is open, unless *force*.
+    """
+    with mam.registry.view() as view:
+        seats.check_binding(mam, need_session(view, name))
+    with seats.alone(mam, name):
+        return _stop(mam, name, force=force, say=say)
+
+
+def _stop(mam: Mam, name: str, *, force: bool, say: Say) -> Session:
+    # First the word, then the deed: whoever sees the processes end must know that it was wanted.
+    with mam.registry.transaction() as tx:
+        current = need_session(tx, name)
+        job = tx.open_job(name)
+        if job is not None and not force:
+            raise StillBusy(session=name, job=job.id)
+        stopped = replace(current, status="stopped", ended_reason="stopped", presence=None, updated_at=now_ms())
+        tx.put(stopped)
+    runner = seats.runner_id(current)
+    if runner is not None and proof.alive(runner):
+        say(f"ending {name}")
+        _terminate(runner)
+    agent = seats.agent_id(current)
+    if agent is not None:
+        process.end_group(agent)
+    try:
+        if current.pane:
+            seats.multiplexer(mam, current).close(current.pane, seats.tag(mam, name))
+    except LookFailed as error:
+        say(f"the pane could not be closed: {error}")
+    projection.write(mam)
+    spool.wake(mam.layout.monitor_wake)
+    return stopped
+
+
+def _terminate(runner: ProcessId, wait_s: float = 8.0) -> None:
+    """Ask the runner to end its agent and itself; KILL after *wait_s*."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.kill(runner.pid, sign)
+        except ProcessLookupError:
+            return
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            if not proof.alive(runner):
+                return
+            time.sleep(0.01)

@@ -1,0 +1,175 @@
+"""Scorecard 12 and 13: a process dies, or the disk refuses, at each durable step; the second run converges."""
+
+import os
+from pathlib import Path
+
+import pytest
+
+from mam.broker import faults
+from mam.broker.errors import Usage
+from mam.control_plane import seats
+from tests.support import Root, until
+
+DELEGATE = ["job.files", "key.fsync", "key.link", "json.fsync", "json.rename", "registry.commit", "registry.committed"]
+CREATE = ["key.link", "registry.commit", "pane.open", "spawn", "pane.opened", "projection.rename", "registry.committed"]
+MONITOR = ["registry.commit", "registry.committed", "bus.publish", "audit.append", "projection.rename", "json.rename"]
+RUNNER = ["key.link", "delivery.paste", "delivery.enter", "delivery.conclude", "bus.publish", "spool.rename"]
+VERB = ["spool.fsync", "spool.rename", "spool.sync"]
+
+
+def delegate(root: Root, fault: str = "") -> int:
+    env = {"MAM_FAULT": f"cli@{fault}"} if fault else {}
+    return root.mam("job", "delegate", "--to", "writer", "--brief", "README", "--json", env=env).code
+
+
+def all_done(root: Root) -> bool:
+    with root.registry.view() as view:
+        return all(job.state == "reported" for job in view.jobs())
+
+
+def age_leftovers(root: Root) -> None:
+    for folder in (root.path / ".mam" / "jobs").iterdir():
+        os.utime(folder, (1, 1))
+
+
+@pytest.mark.parametrize("point", DELEGATE)
+def test_a_delegate_that_dies_leaves_a_whole_job_or_none(root: Root, point: str) -> None:
+    root.agent()
+
+    assert delegate(root, f"{point}:1:crash") == -9
+
+    until(lambda: all_done(root), what="a job that was committed is done")
+    age_leftovers(root)
+    root.mam("doctor", "--fix")
+    assert root.mam("doctor").code == 0
+    assert delegate(root) == 0
+    until(lambda: all_done(root))
+    with root.registry.view() as view:
+        assert len(view.jobs()) == (2 if point == "registry.committed" else 1)
+
+
+@pytest.mark.parametrize("action", ["ENOSPC", "EIO"])
+@pytest.mark.parametrize("point", [p for p in DELEGATE if p not in ("registry.committed",)])
+def test_a_delegate_that_the_disk_refuses_is_a_typed_error_and_leaves_nothing(
+    root: Root, point: str, action: str
+) -> None:
+    root.agent()
+
+    said = root.mam(
+        "job", "delegate", "--to", "writer", "--brief", "README", "--json", env={"MAM_FAULT": f"cli@{point}:1:{action}"}
+    )
+
+    assert said.code == 1 and said.error["code"] != "internal", said.err
+    assert list((root.path / ".mam" / "jobs").iterdir()) == []
+    assert not list((root.path / ".mam" / "secrets").glob("*job-*"))
+    assert delegate(root) == 0
+    until(lambda: all_done(root))
+
+
+@pytest.mark.parametrize("point", CREATE)
+def test_a_create_that_dies_can_be_finished_by_create_or_resume(root: Root, point: str) -> None:
+    words = ["agent", "create", "writer", "--agent", "scripted"]
+    assert root.mam("up").code == 0
+
+    assert root.mam(*words, env={"MAM_FAULT": f"cli@{point}:1:crash"}).code == -9
+
+    known = root.session("writer")
+    again = root.mam("agent", "resume", "writer") if known is not None else root.mam(*words)
+    assert again.code == 0, again.err
+    session = root.session("writer")
+    panes = [p for p in seats.multiplexer(root.parts, session).panes() if not p.dead]
+    assert [p.id for p in panes] == [session.pane]
+    assert delegate(root) == 0
+    until(lambda: all_done(root))
+
+
+@pytest.mark.parametrize("nth", [1, 3])
+@pytest.mark.parametrize("point", MONITOR)
+def test_a_monitor_that_dies_anywhere_is_replaced_and_the_job_is_done_once(root: Root, point: str, nth: int) -> None:
+    root.agent()
+    root.mam("down")
+    root.mam("up", env={"MAM_FAULT": f"monitor@{point}:{nth}:crash"})
+
+    job = root.delegate()
+    done = root.mam("job", "wait", job, "--timeout", "60", "--json")
+
+    assert done.code == 0, done.err
+    kinds = [event["kind"] for event in root.events(f"jobs/{job}")]
+    assert sorted(kinds) == ["progress", "report", "started"]
+
+
+@pytest.mark.parametrize("action", ["ENOSPC", "EIO"])
+@pytest.mark.parametrize("point", MONITOR)
+def test_a_monitor_whose_disk_refuses_once_goes_on(root: Root, point: str, action: str) -> None:
+    root.agent()
+    root.mam("down")
+    root.mam("up", env={"MAM_FAULT": f"monitor@{point}:2:{action}"})
+
+    job = root.delegate()
+
+    assert root.mam("job", "wait", job, "--timeout", "60").code == 0
+
+
+@pytest.mark.parametrize("point", RUNNER)
+def test_a_runner_that_dies_anywhere_never_pastes_twice_and_why_leads_on(root: Root, point: str) -> None:
+    root.env["MAM_FAULT"] = f"runner@{point}:1:crash"
+    root.mam("agent", "create", "writer", "--agent", "scripted", "--no-wait")
+    del root.env["MAM_FAULT"]
+    until(lambda: root.session("writer").status == "ended" or root.session("writer").screen == "ready")
+    if root.session("writer").status == "ended":
+        assert root.mam("agent", "resume", "writer").code == 0
+    job = root.delegate("writer", "do it", "--started-within", "3")
+
+    for _ in range(4):  # what `why` says, step by step, as a person would do it
+        state = until(lambda: _settled(root, job), within_s=30)
+        if state == "reported":
+            break
+        why = root.ok("why", job)["next"]
+        if root.session("writer").status == "ended":
+            assert "mam agent resume writer" in why
+            assert root.mam("agent", "resume", "writer").code == 0
+        if root.job(job).state in ("lost", "agent_blocked"):
+            assert f"mam job retry {job}" in root.ok("why", job)["next"]
+            assert root.mam("job", "retry", job).code == 0
+
+    assert root.job(job).state == "reported"
+    memory = Path(root.path / ".mam" / "run" / "writer" / "memory.json").read_text("utf-8")
+    for attempt in range(1, root.job(job).attempt + 1):
+        assert memory.count(f"[MAM job {job}, attempt {attempt}]") <= 1
+
+
+def _settled(root: Root, job: str) -> str:
+    """The job's state once it has ended, or once its agent is gone."""
+    state: str = root.job(job).state
+    if state in ("reported", "lost", "agent_blocked", "timed_out"):
+        return state
+    return "agent gone" if root.session("writer").status == "ended" else ""
+
+
+@pytest.mark.parametrize("point", VERB)
+def test_a_verb_that_dies_was_said_or_not_and_the_job_goes_on(root: Root, point: str) -> None:
+    root.env["MAM_FAULT"] = f"verb@{point}:1:crash"
+    root.agent("writer", {"started": {}}, {"shell": "true"})
+    del root.env["MAM_FAULT"]
+    job = root.delegate("writer", "do it", "--started-within", "2")
+
+    until(lambda: root.job(job).state in ("running", "agent_blocked"))
+    outbox = root.parts.layout.run_dir("writer") / "outbox"
+    assert (root.job(job).state == "running") == (point == "spool.sync")  # it was on disk, or it was not
+    until(lambda: not list(outbox.glob("*.event")))
+
+
+@pytest.mark.parametrize("spec", ["x", "a:b:crash", "a:1:explode", "a:1"])
+def test_a_fault_that_cannot_be_read_is_refused(spec: str) -> None:
+    with pytest.raises(Usage):
+        faults.arm(spec, "cli")
+
+
+def test_a_point_strikes_once_at_its_pass_and_only_in_its_role() -> None:
+    faults.arm("cli@a:2:EIO,monitor@b:1:EIO", "cli")
+    faults.point("a")
+    faults.point("b")
+    with pytest.raises(OSError, match="fault point a"):
+        faults.point("a")
+    faults.point("a")
+    faults.arm("", "cli")
