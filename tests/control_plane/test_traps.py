@@ -14,7 +14,7 @@ import pytest
 from mam.broker import keys, topics
 from mam.broker.bodies import now_ms
 from mam.broker.events import Presence, Signal
-from mam.control_plane import jobs, monitor, session_machine, sessions, watch
+from mam.control_plane import jobs, keeper, monitor, seats, session_machine, sessions, watch
 from mam.control_plane.cards import Cards
 from mam.control_plane.outbox import Outbox
 from mam.control_plane.rows import Job
@@ -197,7 +197,7 @@ def test_the_password_file_is_written_once_and_replaced_whole(desk: Desk) -> Non
     def keep(password: str) -> tuple[int, str]:
         values = {**desk.mam.settings.values, "MAM_BROKER_PASSWORD": password}
         desk.mam.settings = desk.mam.settings._replace(values=values)
-        monitor._keep_password(desk.mam)
+        keeper._keep_password(desk.mam)
         path = desk.mam.layout.secrets / "broker-own.password"
         return path.stat().st_mtime_ns, path.read_text().strip()
 
@@ -268,7 +268,7 @@ def test_a_multiplexer_that_does_not_answer_is_asked_once_a_look(desk: Desk, mon
             asked.append(1)
             raise LookFailed(server="s", why="no answer within 10 s")
 
-    monkeypatch.setattr(sessions, "multiplexer", lambda *_: Wedged())
+    monkeypatch.setattr(seats, "multiplexer", lambda *_: Wedged())
 
     with desk.mam.registry.view() as view:
         assert watch.ended_sessions(desk.mam, view) == []

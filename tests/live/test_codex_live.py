@@ -9,7 +9,7 @@ import pytest
 from tests.live import life
 from tests.live.life import model as model
 from tests.standin.model import ModelStandIn
-from tests.support import Root, git
+from tests.support import Root, git, until
 
 pytestmark = pytest.mark.live
 
@@ -65,7 +65,7 @@ def test_a_stopped_agent_comes_back_with_the_same_conversation(team: Root) -> No
     life.comes_back_with_the_same_conversation(team)
     team.ok("agent", "stop", "writer")
     assert team.ok("agent", "resume", "writer")["generation"] == 3
-    assert "REMEMBERED: job-" in life.screen(team)
+    until(lambda: "REMEMBERED: job-" in life.screen(team), what="the old transcript is drawn again")
 
 
 def test_two_agents_in_one_folder_come_back_each_with_its_own_conversation(team: Root) -> None:
