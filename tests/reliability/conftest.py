@@ -12,8 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import keys
-from mam.control_plane import daemon, jobs, seats, sessions
+from mam.broker import keys, proof
+from mam.broker.bodies import now_ms
+from mam.control_plane import daemon, jobs, seats
 from mam.control_plane.rows import Session
 from mam.wrappers import launch
 from mam.wrappers.launch import LaunchSpec
@@ -43,7 +44,7 @@ class Road:
         (run_dir / "outbox").mkdir(parents=True)
         os.mkfifo(run_dir / "wake")
         keys.create(layout.session_key("writer"))
-        now = sessions.now_ms()
+        now = now_ms()
         fixed = ("writer", "scripted", "creator", "running", 1, "1", "headless", "none", "", str(layout.root), "", "[]")
         with self.mam.registry.transaction() as tx:
             row = Session(*fixed, json.dumps(layout.binding()), None, now, now)
@@ -112,11 +113,11 @@ class Road:
 
 
 def _start() -> str:
-    return sessions.proof.me().start
+    return proof.me().start
 
 
 def _boot() -> str:
-    return sessions.proof.boot_id()
+    return proof.boot_id()
 
 
 @pytest.fixture
