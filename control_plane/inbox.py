@@ -1,9 +1,9 @@
 """
 The one entrance of truth: unseal, check, record and step in one commit, then settle.
 
-Each message gets a savepoint of its own in a transaction for the whole batch,
-so a message that fails takes nothing with it, and nothing is settled that is
-not on disk.
+One transaction for a whole batch; what changes more than one row does so in a
+savepoint of its own, so a message that fails takes nothing with it. Nothing is
+settled that is not on disk.
 """
 
 import hashlib
@@ -22,7 +22,7 @@ from mam.broker.signing import UNAUTHENTICATED, EventRefused, refuse, unseal
 from mam.control_plane import job_machine, session_machine
 from mam.control_plane.keyring import Keyring
 from mam.control_plane.registry import Registry, Transaction
-from mam.control_plane.rows import Job, Session
+from mam.control_plane.rows import Attempt, Job, Session
 
 _log = logging.getLogger("mam.inbox")
 
@@ -45,6 +45,7 @@ class Inbox:
         self._registry = registry
         self._keyring = keyring
         self._clock = clock
+        self._progress: dict[tuple[str, int], Attempt] = {}  # the last one of each attempt in this batch
         self._written: dict[tuple[str, int], int] = {}  # when each attempt's last heartbeat was written
         self.heard: dict[tuple[str, int], int] = {}  # when each attempt's last heartbeat came
         self.changed_sessions: set[str] = set()
@@ -59,17 +60,20 @@ class Inbox:
         raises, and then nothing of the batch is recorded.
         """
         settled = []
+        self._keyring.recheck()
+        self._progress.clear()
         with self._registry.transaction() as tx:
             for topic, wire in batch:
                 try:
-                    with tx.savepoint():
-                        settling = self._one(tx, topic, wire)
+                    settling = self._one(tx, topic, wire)
                 except EventRefused as error:
                     settling = self._refused(topic, wire, error)
                 except sqlite3.IntegrityError:
                     # Two copies in one instant: the second insert lost the slot.
                     settling = Settling("", "", "duplicate", topic)
                 settled.append(settling)
+            for seen in self._progress.values():
+                tx.observe(seen, last_progress_at=seen.last_progress_at, last_note=seen.last_note)
         return settled
 
     def _refused(self, topic: str, wire: bytes, error: EventRefused) -> Settling:
@@ -133,15 +137,17 @@ class Inbox:
             refuse("equivocation", f"{frame.producer} {frame.seq}")
         intact = not isinstance(data, ev.Report) or _report_intact(job, data)
         step = job_machine.step(job, attempt, data, now=now, report_intact=intact)
-        _store(tx, scope, topic, wire, frame, frame.attempt, digest, step.outcome, now)
-        if step.job != job:
-            tx.put(step.job)
-        if isinstance(data, ev.Progress) and attempt.started_at is not None:
-            # Seen often, and kept in the events anyway: not worth an audited row each time.
-            seen = step.attempt
-            tx.observe(seen, last_progress_at=seen.last_progress_at, last_note=seen.last_note)
-        elif step.attempt != attempt:
-            tx.put(step.attempt)
+        if isinstance(data, ev.Progress) and step.job == job and attempt.started_at is not None:
+            # Seen often, and kept in the events anyway: not worth an audited row, nor a savepoint, each time.
+            _store(tx, scope, topic, wire, frame, frame.attempt, digest, step.outcome, now)
+            self._progress[(job.id, frame.attempt)] = step.attempt
+            return step.outcome
+        with tx.savepoint():
+            _store(tx, scope, topic, wire, frame, frame.attempt, digest, step.outcome, now)
+            if step.job != job:
+                tx.put(step.job)
+            if step.attempt != attempt:
+                tx.put(step.attempt)
         return step.outcome
 
     def _beat(self, tx: Transaction, job: Job, attempt: int, now: int) -> None:
@@ -183,7 +189,8 @@ class Inbox:
                 text = {"screen": data.state, "screen_text": data.evidence, "screen_at": now}
                 tx.observe(session, **text)
                 return settling
-            return settling._replace(outcome=self._kept(tx, topic, wire, frame, data, now))
+            with tx.savepoint():
+                return settling._replace(outcome=self._kept(tx, topic, wire, frame, data, now))
         except EventRefused as error:
             error.data |= {"session": name, "id": settling.event_id}
             raise

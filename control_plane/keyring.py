@@ -19,6 +19,11 @@ class Keyring:
         self._layout = layout
         self._jobs: dict[str, _Known] = {}
         self._sessions: dict[str, _Known] = {}
+        self._checked: set[tuple[str, str]] = set()  # whose files were looked at since `recheck`
+
+    def recheck(self) -> None:
+        """Look at each key's file again before it is used: at the beginning of every batch."""
+        self._checked.clear()
 
     def job(self, job_id: str) -> dict[str, bytes]:
         """The keys of a job by kid; empty where there are none (archived, foreign, or unreadable)."""
@@ -32,6 +37,8 @@ class Keyring:
         return keys.load(self._layout.control_key)
 
     def _cached(self, cache: dict[str, _Known], name: str, kind: str) -> dict[str, bytes]:
+        if (kind, name) in self._checked:
+            return cache[name].keys
         path = self._layout.job_key(name) if kind == "job" else self._layout.session_key(name)
         try:
             info = path.stat()
@@ -44,5 +51,7 @@ class Keyring:
             return {}  # not cached: it may be there the next time
         if len(cache) >= CACHED_AT_MOST:
             cache.clear()
+            self._checked.clear()
         cache[name] = found
+        self._checked.add((kind, name))
         return found.keys

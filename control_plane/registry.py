@@ -12,6 +12,7 @@ import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import cast
 from urllib.parse import quote
 
 from mam.broker import faults
@@ -19,7 +20,7 @@ from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
 from mam.control_plane import locks, schema
 from mam.control_plane.rows import Row
-from mam.control_plane.view import View
+from mam.control_plane.view import R, View
 
 LOCK_WAIT_S = 30.0
 
@@ -50,9 +51,21 @@ class Transaction(View):
     def __init__(self, connection: sqlite3.Connection, by: str) -> None:
         super().__init__(connection)
         self._by = by
+        # Rows read or put in this transaction: nobody else can change them while it holds the lock.
+        self._rows: dict[tuple[str, tuple[object, ...]], Row | None] = {}
+
+    def _one(self, kind: type[R], *key: object) -> R | None:
+        place = (kind.table, key)
+        if place not in self._rows:
+            self._rows[place] = super()._one(kind, *key)
+        return cast("R | None", self._rows[place])
+
+    def _forget(self, row: Row) -> None:
+        self._rows.pop((row.table, tuple(getattr(row, name) for name in row.key)), None)
 
     def put(self, row: Row) -> None:
         """Insert or replace *row*. Raises sqlite3.IntegrityError where a rule of the schema forbids it."""
+        self._forget(row)
         columns = row.columns()
         updates = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in row.key)
         self.connection.execute(
@@ -64,6 +77,7 @@ class Transaction(View):
         self._audit(row.table, row.key_text(), json.dumps(content, ensure_ascii=False))
 
     def drop(self, row: Row) -> None:
+        self._forget(row)
         where = " AND ".join(f"{name} = ?" for name in row.key)
         key = tuple(getattr(row, name) for name in row.key)
         if self.connection.execute(f"DELETE FROM {row.table} WHERE {where}", key).rowcount:
@@ -71,6 +85,7 @@ class Transaction(View):
 
     def observe(self, row: Row, **seen: object) -> None:
         """Note what was merely seen (times, screens): not audited, since the events themselves are kept."""
+        self._forget(row)
         where = " AND ".join(f"{name} = ?" for name in row.key)
         sets = ", ".join(f"{name} = ?" for name in seen)
         key = tuple(getattr(row, name) for name in row.key)
@@ -94,6 +109,7 @@ class Transaction(View):
             yield
         except BaseException:
             self.connection.execute("ROLLBACK TO one")
+            self._rows.clear()
             raise
         finally:
             self.connection.execute("RELEASE one")

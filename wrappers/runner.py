@@ -34,6 +34,7 @@ from mam.wrappers.mux import LookFailed, PaneGone
 _log = logging.getLogger("mam.runner")
 
 LOOK_EVERY_S = 2.0
+IDLE_LOOKS_S = 6.0  # while nothing is asked of a ready agent: `why` looks for itself
 FIRST_LOOKS_S = 0.2  # until the agent is seen ready for the first time
 IDLE_S = 2.0  # a lost wake costs at most this
 STOP_WAIT_S = 5.0
@@ -143,7 +144,9 @@ class Runner:
     def _look(self, now: float) -> None:
         if now < self._look_due:
             return
-        self._look_due = now + (LOOK_EVERY_S if self._was_ready else FIRST_LOOKS_S)
+        busy = self._open is not None or self._delivery is not None or self._signal is not Signal.READY
+        every_s = FIRST_LOOKS_S if not self._was_ready else LOOK_EVERY_S if busy else IDLE_LOOKS_S
+        self._look_due = now + every_s
         try:
             screen = self._mux.screen(self._pane)
         except (PaneGone, LookFailed):
