@@ -260,6 +260,7 @@ class Runner:
         if outcome is None:
             return
         self._delivery = None
+        self._look_due = now  # the turn has begun, or something is in its way: no idle look any more
         if outcome.state == "submitted" and isinstance(current.order, Dispatch):
             self._open = (current.job, current.attempt)
             self._beat_due = now

@@ -195,7 +195,7 @@ def test_a_completion_script_knows_verbs_agents_and_jobs(root: Root) -> None:
 
 
 def test_an_agent_that_forgets_to_report_is_a_finding_with_a_next_step(root: Root) -> None:
-    root.agent("writer", {"started": {}}, {"wait": 3})
+    root.agent("writer", {"started": {}}, {"wait": 6})
     job = root.delegate()
     until(lambda: root.session("writer").screen == "working" and root.job(job).state == "running")
     until(lambda: root.session("writer").screen == "ready", what="its turn ended without a report")
