@@ -130,11 +130,8 @@ class Inbox:
             return "accepted"
         scope = topics.job(job.id)
         digest = hashlib.sha256(wire).hexdigest()
-        known = tx.slot(scope, frame.attempt, frame.producer, frame.seq)
-        if known is not None:
-            if known == digest:
-                return "duplicate"
-            refuse("equivocation", f"{frame.producer} {frame.seq}")
+        if _is_repeat(tx, scope, frame, digest):
+            return "duplicate"
         intact = not isinstance(data, ev.Report) or _report_intact(job, data)
         step = job_machine.step(job, attempt, data, now=now, report_intact=intact)
         if isinstance(data, ev.Progress) and step.job == job and attempt.started_at is not None:
@@ -200,11 +197,8 @@ class Inbox:
     ) -> str:
         scope = topics.events(frame.session)
         digest = hashlib.sha256(wire).hexdigest()
-        known = tx.slot(scope, frame.attempt, frame.producer, frame.seq)
-        if known is not None:
-            if known == digest:
-                return "duplicate"
-            refuse("equivocation", f"{frame.producer} {frame.seq}")
+        if _is_repeat(tx, scope, frame, digest):
+            return "duplicate"
         outcome = "accepted"
         if isinstance(data, ev.Delivery) and frame.job is not None:
             outcome = self._delivery(tx, frame.job, frame.attempt, data, now)
@@ -238,6 +232,14 @@ class Inbox:
         if after_job != job:
             tx.put(after_job)
         return "accepted"
+
+
+def _is_repeat(tx: Transaction, scope: str, frame: ev.JobEvent | ev.SessionMessage, digest: str) -> bool:
+    """Whether these very bytes used their slot already. Refuses other bytes in a used slot as an equivocation."""
+    known = tx.slot(scope, frame.attempt, frame.producer, frame.seq)
+    if known is not None and known != digest:
+        refuse("equivocation", f"{frame.producer} {frame.seq}")
+    return known is not None
 
 
 def _store(

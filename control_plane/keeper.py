@@ -7,21 +7,15 @@ from collections.abc import Callable
 from mam.broker import keys, server, topics
 from mam.broker.bus import Bus, Handler, Will
 from mam.broker.errors import MamError
-from mam.broker.mqtt import MqttBus
 from mam.broker.urls import Endpoint
 from mam.control_plane import seats
 from mam.control_plane.wiring import Mam
 from mam.wrappers import process
+from mam.wrappers.link import Connect
 
 STARTS_A_MINUTE = 5
 AWAY_S = 5.0
 SUBSCRIBED = ("jobs/+", "agents/+/events", "agents/+/presence")
-
-Connect = Callable[[Endpoint, str, Will, Callable[[], None]], Bus]
-
-
-def connect_mqtt(endpoint: Endpoint, root: str, will: Will, on_connect: Callable[[], None]) -> Bus:
-    return MqttBus(endpoint, root, will=will, on_connect=on_connect)
 
 
 class Keeper:

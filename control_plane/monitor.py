@@ -28,13 +28,14 @@ from mam.control_plane import projection, registry, watch
 from mam.control_plane.audit import AuditLog
 from mam.control_plane.cards import Cards
 from mam.control_plane.inbox import Inbox, Settling
-from mam.control_plane.keeper import Connect, Keeper, connect_mqtt
+from mam.control_plane.keeper import Keeper
 from mam.control_plane.keyring import Keyring
 from mam.control_plane.outbox import Outbox
 from mam.control_plane.rows import Finding
 from mam.control_plane.sweep import Sweep
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam, write_json
+from mam.wrappers.link import Connect, connect_mqtt
 from mam.wrappers.relay import Relay
 
 _log = logging.getLogger("mam.monitor")
