@@ -1,5 +1,6 @@
 """Where a broker is: the URL that a person writes, taken apart. Standard library only."""
 
+from ipaddress import ip_address
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
@@ -24,6 +25,14 @@ class Endpoint(NamedTuple):
     def url(self) -> str:
         user = f"{self.user}@" if self.user else ""
         return f"mqtt{'s' if self.tls else ''}://{user}{self.host}:{self.port}"
+
+    @property
+    def loopback(self) -> bool:
+        """Whether nothing leaves this machine. A name other than localhost is never looked up for that."""
+        try:
+            return ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host == "localhost"
 
 
 def parse_url(url: str, password: str = "", ca_file: Path | None = None) -> Endpoint:

@@ -5,7 +5,10 @@ import hashlib
 import json
 import os
 import shutil
+import sqlite3
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from mam.broker import faults
 from mam.broker.bodies import now_ms
@@ -24,20 +27,14 @@ class AuditLog:
 
     def export(self, view: View) -> None:
         """Write what is new. Raises OSError where the disk refuses; the next call goes on from there."""
-        while rows := view.connection.execute(
-            "SELECT seq, at, by, tbl, key, row FROM audit WHERE seq > ? ORDER BY seq LIMIT ?", (self._audit_seq, BATCH)
-        ).fetchall():
-            self._append(
-                [{"a": seq, "at": at, "by": by, "t": tbl, "k": key, "row": row} for seq, at, by, tbl, key, row in rows]
-            )
-            self._audit_seq = rows[-1][0]
-        while events := view.events(after=self._event_seq, limit=BATCH):
-            for event in events:
-                event["wire"] = base64.b64encode(event["wire"]).decode()
-            self._append([{"e": event["seq"], "event": event} for event in events])
-            self._event_seq = events[-1]["seq"]
+        while rows := rows_after(view.connection, self._audit_seq, BATCH):
+            self._append(rows)
+            self._audit_seq = rows[-1]["a"]
+        while events := events_after(view.connection, self._event_seq, BATCH):
+            self._append(events)
+            self._event_seq = events[-1]["e"]
 
-    def _append(self, entries: list[dict[str, object]]) -> None:
+    def _append(self, entries: list[dict[str, Any]]) -> None:
         lines = []
         chain = self._chain
         for entry in entries:
@@ -57,9 +54,53 @@ class AuditLog:
         self._chain = chain
 
 
+def rows_after(connection: sqlite3.Connection, seq: int, limit: int = -1) -> list[dict[str, Any]]:
+    """Audited changes behind number *seq*, as entries of the log."""
+    query = "SELECT seq, at, by, tbl, key, row FROM audit WHERE seq > ? ORDER BY seq LIMIT ?"
+    names = ("a", "at", "by", "t", "k", "row")
+    return [dict(zip(names, row, strict=True)) for row in connection.execute(query, (seq, limit))]
+
+
+def events_after(connection: sqlite3.Connection, seq: int, limit: int = -1) -> list[dict[str, Any]]:
+    """Stored events behind number *seq*, as entries of the log."""
+    found = View(connection).events(after=seq, limit=limit)
+    return [
+        {"e": event["seq"], "event": {**event, "wire": base64.b64encode(event["wire"]).decode()}} for event in found
+    ]
+
+
 def link(before: str, text: str) -> str:
     """The chain value of a line: a change anywhere makes every later value wrong."""
     return hashlib.sha256(f"{before} {text}".encode("utf-8", "replace")).hexdigest()
+
+
+class Line(NamedTuple):
+    """One line of the log: what it says, or in words why nobody should believe it."""
+
+    number: int
+    entry: dict[str, Any]
+    damage: str
+
+
+def read(path: Path) -> Iterator[Line]:
+    """
+    The lines of the log in order, each checked against the one before; a torn last line is left out.
+
+    A line whose content was changed is damaged; where the chain value itself was, the next line is named as well.
+    """
+    before = _START
+    with path.open("rb") as file:
+        for number, raw in enumerate(file, 1):
+            if not raw.endswith(b"\n"):
+                return
+            seen, _, text = raw.decode("utf-8", "replace").rstrip("\n").partition(" ")
+            damage = "" if link(before, text) == seen else "its chain value does not fit"
+            try:
+                entry = json.loads(text)
+            except ValueError:
+                entry, damage = {}, "it is no JSON"
+            yield Line(number, entry if isinstance(entry, dict) else {}, damage)
+            before = seen
 
 
 def _resume(path: Path) -> tuple[int, int, str]:

@@ -63,7 +63,7 @@ def _registry(mam: Mam) -> Iterator[Finding]:
     with mam.registry.view() as view:
         answer = view.connection.execute("PRAGMA quick_check").fetchone()[0]
     if answer != "ok":
-        yield Finding("registry", "broken", answer, "restore the newest file of .mam/backups")
+        yield Finding("registry", "broken", answer, "mam down, then mam registry rebuild")
         return
     version = tuple(int(part) for part in sqlite3.sqlite_version.split("."))
     note = "" if version >= WAL_BUG_FIXED else ", its WAL defect is held off by our lock"

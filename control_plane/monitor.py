@@ -24,13 +24,14 @@ from mam.broker.bodies import now_ms
 from mam.broker.bus import Message
 from mam.broker.errors import MamError
 from mam.broker.version import VERSION
-from mam.control_plane import projection, registry, watch
+from mam.control_plane import database, projection, watch
 from mam.control_plane.audit import AuditLog
 from mam.control_plane.cards import Cards
 from mam.control_plane.inbox import Inbox, Settling
 from mam.control_plane.keeper import Keeper
 from mam.control_plane.keyring import Keyring
 from mam.control_plane.outbox import Outbox
+from mam.control_plane.registry import Registry
 from mam.control_plane.rows import Finding
 from mam.control_plane.sweep import Sweep
 from mam.control_plane.view import View
@@ -65,11 +66,11 @@ class Monitor:
         self._layout = mam.layout
         self._clock = clock
         self._keyring = Keyring(mam.layout)
-        self._registry = registry.Registry(mam.layout.database, mam.layout.registry_lock, by="monitor", keep_open=True)
+        self._registry = Registry(mam.layout.database, mam.layout.registry_lock, by="monitor", keep_open=True)
         self._inbox = Inbox(self._registry, self._keyring, clock=clock)
         self._outbox = Outbox(self._keyring)
         self._sweep = Sweep(mam.layout.run, self._inbox)
-        self._audit = AuditLog(mam.layout.mam / "audit.jsonl")
+        self._audit = AuditLog(mam.layout.audit)
         self._cards = Cards(self._keyring.control(), self._keyring, mam.fingerprint)
         self._keeper = Keeper(mam, connect, self._cards.will(), self._enqueue, self._tend_soon)
         self._queue: deque[Message] = deque()
@@ -96,7 +97,8 @@ class Monitor:
         except Timeout as error:
             raise MonitorRuns(root=str(self._layout.root)) from error
         try:
-            registry.migrate(self._layout.database, self._layout.registry_lock, self._layout.mam / "backups")
+            with self._registry.locked():
+                database.migrate(self._layout.database, self._layout.mam / "backups")
             self._hold_signals()
             view = self._registry.watch()
             self._pass(view)
@@ -149,7 +151,7 @@ class Monitor:
         """A full disk or a broker that is away must not end the monitor; a control root that is gone must."""
         try:
             step(*args)
-        except registry.NoRegistry:
+        except database.NoRegistry:
             _log.error("the registry is gone: ending")
             self._stopping = True
         except (MamError, OSError, ValueError, sqlite3.Error) as error:

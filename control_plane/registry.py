@@ -1,5 +1,5 @@
 """
-The database and its transactions; the only module that writes state. Standard library only.
+Transactions and views of the registry; the only module that writes state. Standard library only.
 
 Writers, from any process, take one file lock around each short transaction:
 SQLite below 3.51.3 can corrupt a WAL when two connections write and checkpoint
@@ -13,36 +13,15 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
-from urllib.parse import quote
 
 from mam.broker import faults
 from mam.broker.bodies import now_ms
-from mam.broker.errors import MamError
-from mam.control_plane import locks, schema
+from mam.control_plane import database, locks
+from mam.control_plane.database import NoRegistry, RegistryUnusable
 from mam.control_plane.rows import Row
 from mam.control_plane.view import R, View
 
 LOCK_WAIT_S = 30.0
-
-
-class NoRegistry(MamError):
-    code = "no_registry"
-    exit_code = 2
-    message = "there is no registry at {path}"
-    remedy_text = "`mam init` in the repository makes one"
-
-
-class SchemaMismatch(MamError):
-    code = "schema_mismatch"
-    exit_code = 75
-    message = "the registry has schema {found}, this mam reads {known}"
-    remedy_text = "{hint}"
-
-
-class RegistryUnusable(MamError):
-    code = "registry_unusable"
-    message = "the registry at {path} cannot be used: {why}"
-    remedy_text = "`mam down`, then copy the newest file of .mam/backups over it; audit.jsonl holds what came later"
 
 
 class Transaction(View):
@@ -123,8 +102,8 @@ class Transaction(View):
 class Registry:
     """The registry of one control root. Cheap to make; opens nothing until asked."""
 
-    def __init__(self, database: Path, lock: Path, *, by: str, keep_open: bool = False) -> None:
-        self.path = database
+    def __init__(self, path: Path, lock: Path, *, by: str, keep_open: bool = False) -> None:
+        self.path = path
         self._lock = lock
         self._by = by
         self._keep_open = keep_open
@@ -137,7 +116,7 @@ class Registry:
 
         Raises NoRegistry, SchemaMismatch, RegistryUnusable.
         """
-        connection = self._open(read_only=True)
+        connection = database.open_at(self.path, read_only=True)
         try:
             connection.execute("BEGIN")
             yield View(connection)
@@ -148,7 +127,7 @@ class Registry:
 
     def watch(self) -> View:
         """A view that stays open and sees each later commit; the caller closes its connection."""
-        return View(self._open(read_only=True))
+        return View(database.open_at(self.path, read_only=True))
 
     @contextmanager
     def transaction(self) -> Generator[Transaction]:
@@ -158,7 +137,7 @@ class Registry:
         Raises Busy after 30 s, NoRegistry, SchemaMismatch, RegistryUnusable.
         """
         with self.locked():
-            connection = self._writer or self._open(read_only=False)
+            connection = self._writer or database.open_at(self.path, read_only=False)
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 yield Transaction(connection, self._by)
@@ -200,7 +179,7 @@ class Registry:
 
     def backup(self, target: Path) -> None:
         """A consistent copy in one file, while others go on. Raises RegistryUnusable, also where *target* exists."""
-        connection = self._open(read_only=True)
+        connection = database.open_at(self.path, read_only=True)
         try:
             with self.locked():
                 connection.execute("VACUUM INTO ?", (str(target),))
@@ -215,68 +194,13 @@ class Registry:
         with self.locked():
             if self.path.exists():
                 return
-            partial = self.path.with_name(".registry.db.new")
             for leftover in self.path.parent.glob(".registry.db.new*"):
                 leftover.unlink()
-            os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
-            connection = _connect(partial, read_only=False)
-            _migrate(connection)
+            partial = self.path.with_name(".registry.db.new")
+            connection = database.fresh(partial)
             connection.execute("BEGIN IMMEDIATE")
-            fresh = Transaction(connection, self._by)
+            first = Transaction(connection, self._by)
             for name, value in meta.items():
-                fresh.set_meta(name, value)
+                first.set_meta(name, value)
             connection.execute("COMMIT")
-            connection.execute("PRAGMA journal_mode = DELETE")
-            connection.close()
-            partial.replace(self.path)
-            opened = _connect(self.path, read_only=False)
-            opened.execute("PRAGMA journal_mode = WAL")
-            opened.close()
-
-    def _open(self, *, read_only: bool) -> sqlite3.Connection:
-        if not self.path.exists():
-            raise NoRegistry(path=str(self.path))
-        try:
-            connection = _connect(self.path, read_only=read_only)
-            found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-        except sqlite3.DatabaseError as error:
-            raise RegistryUnusable(path=str(self.path), why=str(error)) from error
-        if found != schema.VERSION:
-            connection.close()
-            newer = found > schema.VERSION
-            hint = "upgrade mam on this PATH" if newer else "`mam up` migrates it, after a backup"
-            raise SchemaMismatch(found=found, known=schema.VERSION, hint=hint)
-        return connection
-
-
-def migrate(database: Path, lock: Path, backups: Path) -> bool:
-    """Bring an older database to this version, after a backup; True where something was done. The monitor's task."""
-    registry = Registry(database, lock, by="migration")
-    with registry.locked():
-        connection = _connect(database, read_only=False)
-        try:
-            found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-            if found >= schema.VERSION:
-                return False
-            backups.mkdir(mode=0o700, exist_ok=True)
-            connection.execute("VACUUM INTO ?", (str(backups / f"registry-schema{found}-{now_ms()}.db"),))
-            _migrate(connection)
-            return True
-        finally:
-            connection.close()
-
-
-def _migrate(connection: sqlite3.Connection) -> None:
-    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
-    for number in range(found, schema.VERSION):
-        connection.executescript(f"BEGIN; {schema.MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")
-
-
-def _connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    mode = "ro" if read_only else "rw"
-    connection = sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True, timeout=30, isolation_level=None)
-    if not read_only:
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = FULL")
-        connection.execute("PRAGMA foreign_keys = ON")
-    return connection
+            database.install(connection, partial, self.path)

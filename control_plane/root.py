@@ -48,6 +48,9 @@ def make(layout: Layout, *, in_git: bool = True) -> bool:
     except FileExistsError:
         pass
     fresh = not layout.database.exists()
+    if fresh and layout.audit.exists():
+        hint = f"`mam registry rebuild` brings it back; move {layout.audit} away to begin anew"
+        raise FileRefused(path=str(layout.mam), why="it lost its registry, but not its audit log", hint=hint)
     salt = secrets.token_hex(16)
     Registry(layout.database, layout.registry_lock, by="init").create(
         fingerprint=fingerprint(layout.root, salt),

@@ -159,3 +159,7 @@ class Finding(Row):
     subject: str
     since: int
     text: str
+
+
+# Every audited table and its key.
+TABLES = {kind.table: kind.key for kind in (Session, Job, Attempt, Order, Finding)} | {"meta": ("name",)}

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker.errors import MamError, Usage
-from mam.broker.urls import parse_url
+from mam.broker.urls import Endpoint, parse_url
 
 BINDING = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "MAM_JOBS_DIR", "DELEGATE_JOB_LOGS_DIR")
 
@@ -46,6 +46,10 @@ class Layout(NamedTuple):
     @property
     def registry_lock(self) -> Path:
         return self.mam / "registry.lock"
+
+    @property
+    def audit(self) -> Path:
+        return self.mam / "audit.jsonl"
 
     @property
     def secrets(self) -> Path:
@@ -172,8 +176,20 @@ def check(settings: Settings) -> Settings:
     _ = settings.heartbeat_s, settings.heartbeat_misses
     url = settings.text("MAM_BROKER_URL")
     if url:
-        parse_url(url)
+        _check_broker(settings, parse_url(url))
     return settings
+
+
+def _check_broker(settings: Settings, where: Endpoint) -> None:
+    """Beyond this machine everybody on the way could read and write: only with TLS and with a user."""
+    if where.loopback or settings.flag("MAM_BROKER_INSECURE"):
+        return
+    known = where.user or settings.text("MAM_BROKER_USERS_DIR")
+    if where.tls and known:
+        return
+    lacks = "TLS" if not where.tls else "a user"
+    hint = "mqtts:// and MAM_BROKER_USERS_DIR or user@; MAM_BROKER_INSECURE=1 where the way is safe by other means"
+    raise Usage(what=f"the broker {where.url} lies beyond this machine and is reached without {lacks}", hint=hint)
 
 
 def absolute(value: str, cwd: Path) -> Path:
@@ -226,8 +242,8 @@ def find_root(settings: Settings, root_flag: str | None = None) -> Path:
                 raise Usage(what=f"{source} names {root}, which is no directory", hint="correct or unset it")
             return root
     found = checkout_of(settings.cwd)
-    if found is not None and (found / ".mam" / "registry.db").exists():
-        return found
+    if found is not None and any((found / ".mam" / name).exists() for name in ("registry.db", "audit.jsonl")):
+        return found  # also where the database was lost: every verb says so then, and `registry rebuild` helps
     raise NoControlRoot(cwd=str(settings.cwd))
 
 

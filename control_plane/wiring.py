@@ -10,7 +10,8 @@ from pathlib import Path
 from mam.broker import faults
 from mam.broker.errors import MamError
 from mam.control_plane import settings as config
-from mam.control_plane.registry import NoRegistry, Registry
+from mam.control_plane.database import NoRegistry
+from mam.control_plane.registry import Registry
 from mam.control_plane.settings import Layout, Settings
 
 

@@ -14,7 +14,8 @@ from mam.broker import proof, server, topics
 from mam.broker.mqtt import MqttBus
 from mam.control_plane import daemon, lives
 from mam.control_plane import settings as config
-from mam.control_plane.registry import Registry, RegistryUnusable
+from mam.control_plane.database import RegistryUnusable
+from mam.control_plane.registry import Registry
 from mam.control_plane.wiring import Mam
 
 MAM = str(Path(sys.executable).parent / "mam")

@@ -32,7 +32,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "verify": ("show", "check every signature of a job again, from the stored bytes"),
     "agent": ("agent", "create, list, show, attach, stop, resume, send"),
     "job": ("job", "delegate, list, show, wait, cancel, retry, archive (agents: started, heartbeat, progress, report)"),
-    "registry": ("registry", "backup, export, import"),
+    "registry": ("registry", "backup, rebuild, export, import"),
     "monitor": ("monitor", "run, install, uninstall"),
     "broker": ("monitor", "status"),
     "bench": ("bench", "measure this installation, as ratios"),

@@ -1,16 +1,16 @@
-"""mam registry backup · export · import"""
+"""mam registry backup · rebuild · export · import"""
 
 from pathlib import Path
 
 from mam.broker.bodies import now_ms
 from mam.broker.errors import FileRefused
 from mam.control_plane import settings as config
-from mam.control_plane.cli.base import Parser, add_root, choose, emit, verb
+from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
 from mam.control_plane.wiring import Mam
 
 
 def run(words: list[str]) -> int:
-    table = {"backup": _backup, "export": _export, "import": _import}
+    table = {"backup": _backup, "rebuild": _rebuild, "export": _export, "import": _import}
     return choose(words, table, "the registry: the database in .mam and its print agent-sessions.yaml")
 
 
@@ -30,6 +30,25 @@ def _backup(words: list[str]) -> int:
         raise FileRefused(path=str(target), why="it exists, or its folder does not", hint="name a new file")
     mam.registry.backup(target)
     emit(args, {"backup": str(target)}, str(target))
+    return 0
+
+
+def _rebuild(words: list[str]) -> int:
+    from mam.control_plane import projection, rebuild
+
+    def build(parser: Parser) -> None:
+        add_root(parser)
+        parser.add_argument("--past-damage", action="store_true", help="take what can be read of a damaged audit log")
+
+    describe = "make a lost or damaged registry again from audit.jsonl; the old one is set aside"
+    args = verb(words, 2, "mam down && mam registry rebuild", describe, build)
+    mam = Mam.open(root=args.root)
+    done = rebuild.rebuild(mam.layout, past_damage=args.past_damage, say=say)
+    projection.write(mam)
+    lines = [f"rebuilt from {done.rows} changes and {done.events} events ({done.salvaged} only in the old database)"]
+    lines += [f"damaged: line {line} of {mam.layout.audit}" for line in done.damaged_lines]
+    lines += [f"set aside: {path}" for path in done.aside]
+    emit(args, done._asdict(), "\n".join(lines))
     return 0
 
 

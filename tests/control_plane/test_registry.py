@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 
 from mam.broker.errors import Busy
+from mam.control_plane import database, schema
 from mam.control_plane import registry as reg
-from mam.control_plane import schema
-from mam.control_plane.registry import NoRegistry, Registry, RegistryUnusable, SchemaMismatch
+from mam.control_plane.database import NoRegistry, RegistryUnusable, SchemaMismatch
+from mam.control_plane.registry import Registry
 from mam.control_plane.rows import Job, Session
 from tests.support import until
 
@@ -139,15 +140,19 @@ def test_a_registry_of_a_newer_version_is_refused_with_the_way_out(desk: Desk) -
     assert caught.value.exit_code == 75 and "upgrade" in caught.value.remedy
 
 
-def test_an_older_registry_is_brought_up_after_a_backup(tmp_path: Path) -> None:
-    database, lock, backups = tmp_path / "registry.db", tmp_path / "registry.lock", tmp_path / "backups"
-    sqlite3.connect(database).close()
+def test_an_older_registry_is_brought_up_after_a_backup(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.session()
+    path, backups = desk.mam.layout.database, desk.mam.layout.mam / "backups"
+    newer = (*schema.MIGRATIONS, "CREATE TABLE added (name TEXT PRIMARY KEY) STRICT;")
+    monkeypatch.setattr(schema, "MIGRATIONS", newer)
+    monkeypatch.setattr(schema, "VERSION", len(newer))
 
-    assert reg.migrate(database, lock, backups)
-    assert not reg.migrate(database, lock, backups)
-    assert len(list(backups.glob("registry-schema0-*.db"))) == 1
-    with Registry(database, lock, by="test").view() as view:
-        assert view.sessions() == []
+    assert database.migrate(path, backups)
+    assert not database.migrate(path, backups)
+    assert len(list(backups.glob(f"registry-schema{len(newer) - 1}-*.db"))) == 1
+    with desk.mam.registry.view() as view:
+        assert [session.name for session in view.sessions()] == ["writer"]
+        assert view.connection.execute("SELECT * FROM added").fetchall() == []
 
 
 def test_garbage_in_place_of_the_database_is_a_typed_error(desk: Desk) -> None:

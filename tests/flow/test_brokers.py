@@ -178,3 +178,23 @@ def test_an_agent_does_not_inherit_the_password_of_the_broker(root: Root, mosqui
 
     for pid in (root.session("writer").agent_pid, root.session("writer").pid):
         assert b"do-not-tell" not in Path(f"/proc/{pid}/environ").read_bytes()
+
+
+def test_two_control_roots_with_equal_names_share_a_broker_and_never_meet(
+    make_root: Callable[..., Root], mosquitto: Callable[..., int]
+) -> None:
+    """The same agent name and the same job id in both: only the fingerprint keeps them apart."""
+    url = f"mqtt://127.0.0.1:{mosquitto('allow_anonymous true')}"
+    one, two = make_root("one"), make_root("two")
+    for root, words in ((one, "of the first"), (two, "of the second")):
+        root.env["MAM_BROKER_URL"] = url
+        root.agent("writer", {"started": {}}, {"report": {"text": words}})
+    for root in (one, two):
+        root.delegate("writer", "do it", "--id", "job-of-both")
+
+    for root, words in ((one, "of the first"), (two, "of the second")):
+        assert root.mam("job", "wait", "job-of-both", "--timeout", "30").code == 0
+        assert words in Path(root.job("job-of-both").report_path).read_text("utf-8")
+        assert [event["kind"] for event in root.events("jobs/job-of-both")] == ["started", "report"]
+        assert root.mam("verify", "job-of-both").code == 0
+        assert root.ok("status")["findings"] == []
