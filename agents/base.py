@@ -75,6 +75,9 @@ class AgentCli(Protocol):
     # the command that continues seat.conversation, or None where there is nothing to continue
     def resume(self, seat: Seat) -> Launch | None: ...
 
+    # the files and folders that hold the seat's conversation, for `agent stop --purge`; none where unsure
+    def conversation_files(self, seat: Seat) -> Sequence[Path]: ...
+
     # what the visible screen says
     def read(self, screen: Screen) -> Signal: ...
 
@@ -86,6 +89,11 @@ class AgentCli(Protocol):
 
     # the instruction file that this CLI loads by itself
     instruction_file: str
+
+
+def no_conversation_files(seat: Seat) -> Sequence[Path]:
+    """For agents that keep no conversation, or not in files that could be removed one by one."""
+    return ()
 
 
 def no_grants(grant: Grant) -> Sequence[str]:

@@ -88,13 +88,16 @@ def resume(seat: Seat) -> Launch | None:
     It keeps a file from the first prompt on. An unknown id ends it at once, and so does a known one for a new
     conversation. Folders under CLAUDE_CONFIG_DIR are not looked at.
     """
-    if not seat.conversation:
-        return None
-    cwd = seat.cwd.resolve()
-    kept = seat.home / ".claude" / "projects" / _key(str(cwd)) / f"{seat.conversation}.jsonl"
-    if _began_in(kept) not in (str(cwd), str(seat.cwd)):
+    if not seat.conversation or not conversation_files(seat):
         return None
     return _command(seat, ["--resume", seat.conversation])
+
+
+def conversation_files(seat: Seat) -> Sequence[Path]:
+    """The conversation's file, if it was begun in this folder: keys of folders are not unique."""
+    cwd = seat.cwd.resolve()
+    kept = seat.home / ".claude" / "projects" / _key(str(cwd)) / f"{seat.conversation}.jsonl"
+    return [kept] if _began_in(kept) in (str(cwd), str(seat.cwd)) else []
 
 
 def read(screen: Screen) -> Signal:

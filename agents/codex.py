@@ -80,18 +80,13 @@ def resume(seat: Seat) -> Launch | None:
     That is the one which the last launch continued, or else the only one that was begun in this folder since
     then; among several, the only one that holds a job which was delivered here. None where that leaves a doubt.
     """
-    kept = list(_kept(seat))
-    argv, launched = _last_launch(seat)
-    known = seat.conversation or next((after for word, after in pairwise(argv) if word == "resume"), None)
-    if known:
-        found = [one for one in kept if one.id == known]
-    else:
-        found = [one for one in kept if one.began >= launched]
-    if len(found) > 1:
-        found = [one for one in found if _holds_a_job_of(seat, one)]
-    if len(found) != 1:
-        return None
-    return Launch([seat.program or "codex", "--no-daemon", "resume", found[0].id, *seat.args])
+    found = _own(seat)
+    return None if found is None else Launch([seat.program or "codex", "--no-daemon", "resume", found.id, *seat.args])
+
+
+def conversation_files(seat: Seat) -> Sequence[Path]:
+    found = _own(seat)
+    return [] if found is None else [found.path]
 
 
 def grants(grant: Grant) -> Sequence[str]:
@@ -161,6 +156,20 @@ def _blocks_upwards(above: Sequence[str]) -> Iterator[str]:
 
 def _without_box(shown: Sequence[str]) -> Signal:
     return Signal.GONE if _SHELL.match(shown[-1]) else Signal.STARTING
+
+
+def _own(seat: Seat) -> _Kept | None:
+    """The one conversation that is this seat's; None where there is a doubt."""
+    kept = list(_kept(seat))
+    argv, launched = _last_launch(seat)
+    known = seat.conversation or next((after for word, after in pairwise(argv) if word == "resume"), None)
+    if known:
+        found = [one for one in kept if one.id == known]
+    else:
+        found = [one for one in kept if one.began >= launched]
+    if len(found) > 1:
+        found = [one for one in found if _holds_a_job_of(seat, one)]
+    return found[0] if len(found) == 1 else None
 
 
 def _last_launch(seat: Seat) -> tuple[Sequence[str], float]:

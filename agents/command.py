@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mam.agents.base import Launch, Screen, Seat, Signal, no_draft, no_grants, tail
+from mam.agents.base import Launch, Screen, Seat, Signal, no_conversation_files, no_draft, no_grants, tail
 from mam.broker.errors import Usage
 
 name = "command"
@@ -12,6 +12,7 @@ instruction_file = "AGENTS.md"
 
 draft = no_draft
 grants = no_grants
+conversation_files = no_conversation_files
 
 
 def new_conversation() -> str | None:

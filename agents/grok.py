@@ -79,9 +79,16 @@ def resume(seat: Seat) -> Launch | None:
     The command that continues seat.conversation. None where grok has kept nothing of it for this folder:
     it does so from the first prompt on, and for an unknown id it asks a server instead of failing at once.
     """
-    if not seat.conversation or not any((kept / seat.conversation).is_dir() for kept in _kept(seat)):
+    if not seat.conversation or not conversation_files(seat):
         return None
     return _command(seat, ["--resume", seat.conversation])
+
+
+def conversation_files(seat: Seat) -> Sequence[Path]:
+    """The conversation's folder, in whichever form grok keeps this directory's."""
+    if not seat.conversation:
+        return []
+    return [kept / seat.conversation for kept in _kept(seat) if (kept / seat.conversation).is_dir()]
 
 
 def read(screen: Screen) -> Signal:

@@ -4,6 +4,9 @@ An agent that plays a script instead of asking a model. A shipped double: demo, 
 Its program is the verb `mam play`; a script is a list of steps (see wrappers/player.py).
 """
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from mam.agents.base import Launch, Screen, Seat, Signal, no_grants, tail
 
 name = "scripted"
@@ -30,6 +33,11 @@ def launch(seat: Seat) -> Launch:
 def resume(seat: Seat) -> Launch | None:
     """The memory file is the conversation; a player that finds one goes on from it."""
     return launch(seat) if (seat.run_dir / "memory.json").exists() else None
+
+
+def conversation_files(seat: Seat) -> Sequence[Path]:
+    memory = seat.run_dir / "memory.json"
+    return [memory] if memory.exists() else []
 
 
 def read(screen: Screen) -> Signal:

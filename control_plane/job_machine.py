@@ -53,14 +53,17 @@ def _report(job: Job, attempt: Attempt, report: Report, *, now: int, intact: boo
     if job.state in FINAL:
         return Step("late", job, attempt)
     ended = replace(attempt, ended_at=attempt.ended_at or now, started_at=attempt.started_at or now)
+    other = job.head_sha is not None and report.head_sha != job.head_sha
     done = replace(
         job,
         state="reported",
         late=int(job.state in PRESUMED),
-        # What was altered after it was signed counts as no verdict and as no success.
+        # What was altered after it was signed counts as no verdict and as no success; what was said of another
+        # commit than the one that was asked about, as no verdict.
         result=report.result if intact else "failed",
-        verdict=report.verdict if intact else None,
-        detail=None if intact else "report_altered",
+        verdict=report.verdict if intact and not other else None,
+        detail="report_altered" if not intact else "other_commit" if other else None,
+        seen_sha=report.head_sha,
         summary=report.summary,
         report_sha256=report.report_sha256,
         report_bytes=report.report_bytes,

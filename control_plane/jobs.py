@@ -18,7 +18,7 @@ from mam.control_plane.registry import Transaction
 from mam.control_plane.rows import FINAL, LIVE, OPEN, PRESUMED, Attempt, Job, Order, Session
 from mam.control_plane.settings import Layout
 from mam.control_plane.view import View, pages
-from mam.control_plane.wiring import Mam, write_json
+from mam.control_plane.wiring import Mam, read_json, write_json
 
 BRIEF_LIMIT_BYTES = 1024 * 1024
 
@@ -94,6 +94,17 @@ class Limits(NamedTuple):
     heartbeat_misses: int
 
 
+class Part(NamedTuple):
+    """What makes a job part of a loop. A review has *head_sha*, and a *tree* of that commit if it is made here."""
+
+    loop: str
+    round: int
+    first_line: str
+    base_sha: str | None = None
+    head_sha: str | None = None
+    tree: Path | None = None
+
+
 def default_limits(mam: Mam) -> Limits:
     settings = mam.settings
     return Limits(
@@ -132,7 +143,14 @@ def need_session(view: View, name: str) -> Session:
 
 
 def delegate(
-    mam: Mam, session: str, task: str, *, title: str = "", job_id: str | None = None, limits: Limits | None = None
+    mam: Mam,
+    session: str,
+    task: str,
+    *,
+    title: str = "",
+    job_id: str | None = None,
+    limits: Limits | None = None,
+    part: Part | None = None,
 ) -> Job:
     """
     Hand *task* to the agent session *session*.
@@ -155,7 +173,8 @@ def delegate(
         raise JobExists(job=job_id) from error
     try:
         faults.point("job.files")
-        job = _write_files(mam, folder, job_id, session, task, title, limits or default_limits(mam))
+        job = _plan(mam, folder, job_id, session, title or task.strip().splitlines()[0], limits, part)
+        job = _write_files(mam, folder, job, task, part)
         with mam.registry.transaction() as tx:
             _ready(tx, session)
             _enter(tx, job, mam.layout, mam.command)
@@ -179,28 +198,42 @@ def _ready(view: View, session: str) -> Session:
     return found
 
 
-def _write_files(mam: Mam, folder: Path, job_id: str, session: str, task: str, title: str, limits: Limits) -> Job:
-    keys.create(mam.layout.job_key(job_id))
-    title = " ".join((title or task.strip().splitlines()[0]).split())[:120]
+def _plan(
+    mam: Mam, folder: Path, job_id: str, session: str, title: str, limits: Limits | None, part: Part | None
+) -> Job:
     now = now_ms()
-    job = Job(
+    return Job(
         id=job_id,
         topic_prefix=f"{topics.root(mam.fingerprint)}/jobs",
-        title=title,
+        title=" ".join(title.split())[:120],
         session=session,
         state="queued",
         attempt=1,
         folder=str(folder),
         brief_sha256="",
-        **limits._asdict(),
+        **(limits or default_limits(mam))._asdict(),
         created_at=now,
         updated_at=now,
+        loop=part.loop if part else None,
+        round=part.round if part else None,
+        base_sha=part.base_sha if part else None,
+        head_sha=part.head_sha if part else None,
     )
+
+
+def _write_files(mam: Mam, folder: Path, job: Job, task: str, part: Part | None) -> Job:
+    """Key, brief and record; the job with its brief's hash."""
+    keys.create(mam.layout.job_key(job.id))
     brief_path, report = Path(job.brief_path), Path(job.report_path)
-    text = prompts.brief(mam.command, mam.layout.jobs, job_id, title, session, brief_path, report, task)
+    verbs = prompts.commands(mam.command, mam.layout.jobs, job.id, 1)
+    first_line, review = part.first_line if part else "", job.head_sha is not None
+    text = prompts.brief(verbs, job.title, job.session, brief_path, report, task, first_line=first_line, review=review)
     content = text.encode("utf-8", "surrogateescape")
     keys.write_private(brief_path, content)
     report.parent.mkdir(mode=0o700)
+    if part and part.head_sha:
+        identity = {"loop_id": part.loop, "round": part.round, "base_sha": part.base_sha, "head_sha": part.head_sha}
+        write_json(folder / "identity.json", {**identity, "reviewer": job.session, "tree": str(part.tree or "")})
     write_record(mam.layout, job)
     return replace(job, brief_sha256=hashlib.sha256(content).hexdigest())
 
@@ -218,6 +251,9 @@ def write_record(layout: Layout, job: Job) -> None:
         "monitor_wake": str(layout.monitor_wake),
         "report": job.report_path,
     }
+    identity = read_json(Path(job.folder) / "identity.json")
+    if identity:
+        record["review"] = {name: identity[name] for name in ("base_sha", "head_sha", "tree")}
     write_json(Path(job.folder) / "job.json", record)
 
 
@@ -226,9 +262,9 @@ def _enter(tx: Transaction, job: Job, layout: Layout, mam_command: str) -> None:
     now = now_ms()
     tx.put(job)
     tx.put(Attempt(job.id, job.attempt, job.session, now))
-    text = prompts.prompt(
-        mam_command, Path(job.folder).parent, job.id, job.attempt, Path(job.brief_path), Path(job.report_path)
-    )
+    brief, report = Path(job.brief_path), Path(job.report_path)
+    verbs = prompts.commands(mam_command, Path(job.folder).parent, job.id, job.attempt)
+    text = prompts.prompt(verbs, job.id, job.attempt, brief, report, review=job.head_sha is not None)
     data = {
         "brief_path": job.brief_path,
         "brief_sha256": job.brief_sha256,
@@ -306,6 +342,7 @@ def retry(mam: Mam, job_id: str, session: str | None = None) -> Job:
                 summary=None,
                 report_sha256=None,
                 report_bytes=None,
+                seen_sha=None,
                 late=0,
             )
             _withdraw(tx, job)

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -15,8 +16,8 @@ from mam.broker.errors import MamError
 from mam.broker.proof import ProcessId
 from mam.control_plane import projection, seats
 from mam.control_plane.jobs import SessionBusy, need_session
-from mam.control_plane.rows import LIVE, Session
-from mam.control_plane.wiring import Mam
+from mam.control_plane.rows import LIVE, Session, Worktree
+from mam.control_plane.wiring import Mam, write_json
 from mam.wrappers import process
 from mam.wrappers.mux import LookFailed
 
@@ -31,7 +32,7 @@ class PlaceGone(MamError):
     code = "place_gone"
     exit_code = 2
     message = "{path}, where {session} lives, is gone"
-    remedy_text = "make it again at the same path (git worktree add {path} …), then `mam agent resume {session}`"
+    remedy_text = "{hint}, then `mam agent resume {session}`"
 
 
 class OtherPlace(MamError):
@@ -69,7 +70,7 @@ def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Say) ->
         projection.write(mam)
         return session
     if not Path(session.cwd).is_dir():
-        raise PlaceGone(session=name, path=session.cwd)
+        raise PlaceGone(session=name, path=session.cwd, hint=_way_back(mam, session.cwd))
     cli = catalog.find(session.agent)
     seat = seats.seat_of(mam, session, cli)
     continued = cli.resume(seat)
@@ -83,6 +84,15 @@ def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Say) ->
         seats.make_files(mam.layout, name)
         tx.put(_reborn(session))
     return seats.open_pane(mam, _reborn_row(mam, name), continued or cli.launch(seat), say)
+
+
+def _way_back(mam: Mam, cwd: str) -> str:
+    """How to have a directory again that is gone: a conversation belongs to its path."""
+    with mam.registry.view() as view:
+        ours = next((tree for tree in view.rows(Worktree) if Path(cwd).is_relative_to(tree.path)), None)
+    if ours is None:
+        return f"make it again at the same path (git worktree add {cwd} …)"
+    return f"`mam worktree prepare {ours.name} --branch {ours.branch} --path {ours.path}` makes it again"
 
 
 def _reborn(session: Session) -> Session:
@@ -176,6 +186,34 @@ def _stop(mam: Mam, name: str, *, force: bool, say: Say) -> Session:
     projection.write(mam)
     spool.wake(mam.layout.monitor_wake)
     return stopped
+
+
+def purge(mam: Mam, name: str) -> list[Path]:
+    """
+    Remove an ended session for good: its conversation, its key, its row. Its jobs and the audit stay.
+
+    What was removed is noted in `.mam/run/NAME/purged.json` before it is, so an interrupted purge can be run again.
+    Raises UnknownSession, SessionBusy for one that is alive.
+    """
+    with seats.alone(mam, name):
+        with mam.registry.view() as view:
+            session = need_session(view, name)
+        if session.status in LIVE:
+            raise SessionBusy(session=name, job="it is alive: stop it first")
+        seat = seats.seat_of(mam, session, cli := catalog.find(session.agent))
+        kept = list(cli.conversation_files(seat))
+        note = {"at": now_ms(), "conversation": session.conversation, "cwd": session.cwd}
+        write_json(mam.layout.run_dir(name) / "purged.json", {**note, "files": [str(path) for path in kept]})
+        for path in kept:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        with mam.registry.transaction() as tx:
+            tx.drop(session)
+        seats.remove_files(mam.layout, name)
+        projection.write(mam)
+        return kept
 
 
 def _terminate(runner: ProcessId, wait_s: float = 8.0) -> None:

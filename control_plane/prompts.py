@@ -12,6 +12,11 @@ class Commands(NamedTuple):
     progress: str
     report: str
 
+    def endings(self, *, review: bool) -> list[str]:
+        """How the job is ended: once, or for a review by one of two verdicts."""
+        done = f"{self.report} --result done"
+        return [f"{done} --verdict pass", f"{done} --verdict not_pass"] if review else [done]
+
 
 def commands(mam: str, registry_dir: Path, job: str, attempt: int) -> Commands:
     def verb(name: str) -> str:
@@ -21,9 +26,11 @@ def commands(mam: str, registry_dir: Path, job: str, attempt: int) -> Commands:
     return Commands(verb("started"), verb("progress"), verb("report"))
 
 
-def prompt(mam: str, registry_dir: Path, job: str, attempt: int, brief: Path, report: Path) -> str:
+def prompt(verbs: Commands, job: str, attempt: int, brief: Path, report: Path, *, review: bool = False) -> str:
     """The text that is pasted into the agent's pane. Its prose holds no quote signs: it reads as shell words too."""
-    verbs = commands(mam, registry_dir, job, attempt)
+    endings = "\nor\n".join(f"  {command}" for command in verbs.endings(review=review))
+    other = "or --result failed; a reviewer adds --verdict pass or --verdict not_pass"
+    alternative = "by your verdict" if review else f"with ({other})"
     return f"""[MAM job {job}, attempt {attempt}]
 Read the brief first:
   {shlex.quote(str(brief))}
@@ -33,17 +40,24 @@ While you work, say now and then what you are doing:
   {verbs.progress} --note 'what you are doing'
 Write your report to:
   {shlex.quote(str(report))}
-When it is written, end the job with (or --result failed; a reviewer adds --verdict pass or --verdict not_pass):
-  {verbs.report} --result done
+When it is written, end the job {alternative}:
+{endings}
 The job counts as done only when that last command has run."""
 
 
-def brief(mam: str, registry_dir: Path, job: str, title: str, session: str, path: Path, report: Path, task: str) -> str:
-    """The brief file: what MAM needs to be known, then the task in its author's own words."""
-    verbs = commands(mam, registry_dir, job, 1)
-    return f"""# {title}
+def brief(
+    verbs: Commands, title: str, session: str, path: Path, report: Path, task: str, *, first_line: str, review: bool
+) -> str:
+    """
+    The brief file: what MAM needs to be known, then the task in its author's own words.
 
-Job: {job}
+    *first_line* is empty but for a loop's jobs, whose place and commit must not be overlooked.
+    """
+    above = f"{first_line}\n\n" if first_line else ""
+    endings = "\n    ".join(verbs.endings(review=review))
+    return f"""{above}# {title}
+
+Job: {path.parent.name}
 For: {session}
 This brief: {shlex.quote(str(path))}
 Output Report Path: {shlex.quote(str(report))}
@@ -52,7 +66,7 @@ Commands of the first attempt (a later one is named in its prompt):
 
     {verbs.started}
     {verbs.progress} --note 'what you are doing'
-    {verbs.report} --result done
+    {endings}
 
 ## Task
 

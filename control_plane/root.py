@@ -17,7 +17,8 @@ from mam.control_plane.registry import Registry, Transaction
 from mam.control_plane.rows import LIVE, OPEN, Job
 from mam.control_plane.settings import Layout
 from mam.control_plane.wiring import Mam
-from mam.wrappers import git, process
+from mam.wrappers import git, gitfiles, process
+from mam.wrappers import guard as guards
 
 EXCLUDED = (".mam/", ".mam.env")
 
@@ -33,7 +34,7 @@ def make(layout: Layout, *, in_git: bool = True) -> bool:
 
     Raises NoRepository, and FileRefused where `.mam` cannot be ours.
     """
-    if in_git:
+    if in_git and not gitfiles.is_bare_folder(layout.root):
         git.top(layout.root)
     _own_folder(layout.mam)
     for folder in (layout.jobs, layout.logs, layout.secrets, layout.run, layout.broker):
@@ -164,3 +165,17 @@ def _close_jobs(tx: Transaction) -> None:
             ended, last = job_machine.cancel(job, attempt, "this control root is a copy", now=now_ms())
             tx.put(ended)
             tx.put(last)
+
+
+def guard(mam: Mam) -> str:
+    """Install the hooks that keep commits off the main checkout's branch, which is returned. Raises NotGuardable."""
+    installed = guards.install(mam.layout.root)
+    with mam.registry.transaction() as tx:
+        tx.set_meta("main_branch", installed.branch)
+    return installed.branch
+
+
+def unguard(mam: Mam) -> str:
+    """Undo `guard`; an empty text."""
+    guards.uninstall(mam.layout.root)
+    return ""

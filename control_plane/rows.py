@@ -71,7 +71,11 @@ class Session(Row):
 
 @dataclass(frozen=True)
 class Job(Row):
-    """One unit of delegated work. *late* marks a report that came after a presumed end."""
+    """
+    One unit of delegated work. *late* marks a report that came after a presumed end.
+
+    A review belongs to a *loop* and is bound to (*base_sha*, *head_sha*); its report named *seen_sha*.
+    """
 
     table: ClassVar[str] = "jobs"
     key: ClassVar[tuple[str, ...]] = ("id",)
@@ -99,6 +103,11 @@ class Job(Row):
     report_sha256: str | None = None
     report_bytes: int | None = None
     archived_at: int | None = None
+    loop: str | None = None
+    round: int | None = None
+    base_sha: str | None = None
+    head_sha: str | None = None
+    seen_sha: str | None = None
 
     @property
     def brief_path(self) -> str:
@@ -161,5 +170,72 @@ class Finding(Row):
     text: str
 
 
+@dataclass(frozen=True)
+class Worktree(Row):
+    """A work tree that MAM made: preparing → ready → removing → removed. *new_branch*: the branch was made with it."""
+
+    table: ClassVar[str] = "worktrees"
+    key: ClassVar[tuple[str, ...]] = ("name",)
+
+    name: str
+    path: str
+    branch: str
+    base_sha: str
+    state: str
+    new_branch: int
+    created_at: int
+    updated_at: int
+    head_sha: str | None = None
+    detail: str | None = None
+
+
+@dataclass(frozen=True)
+class Loop(Row):
+    """One review loop. *checkpoint* is the state machine's own state as JSON; the other columns are for looking at."""
+
+    table: ClassVar[str] = "loops"
+    key: ClassVar[tuple[str, ...]] = ("id",)
+
+    id: str
+    state: str
+    generation: int
+    worktree: str
+    branch: str | None
+    base_sha: str
+    creator: str | None
+    reviewers: str
+    isolation: str
+    promote: str
+    remote: str | None
+    test_command: str | None
+    title: str
+    folder: str
+    checkpoint: str
+    created_at: int
+    updated_at: int
+    head_sha: str | None = None
+    round: int = 0
+    outcome: str | None = None
+    detail: str | None = None
+    ended_at: int | None = None
+    cancel_at: int | None = None
+    archived_at: int | None = None
+
+
+@dataclass(frozen=True)
+class StepMark(Row):
+    """A side effect of a loop: `begun` was written before it, `done` after it."""
+
+    table: ClassVar[str] = "steps"
+    key: ClassVar[tuple[str, ...]] = ("loop", "step")
+
+    loop: str
+    step: str
+    state: str
+    at: int
+    detail: str | None = None
+
+
 # Every audited table and its key.
-TABLES = {kind.table: kind.key for kind in (Session, Job, Attempt, Order, Finding)} | {"meta": ("name",)}
+TABLES = {kind.table: kind.key for kind in (Session, Job, Attempt, Order, Finding, Worktree, Loop, StepMark)}
+TABLES["meta"] = ("name",)

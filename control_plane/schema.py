@@ -49,6 +49,32 @@ MIGRATIONS: tuple[str, ...] = (
         key TEXT NOT NULL, row TEXT
     ) STRICT;
     """,
+    """
+    ALTER TABLE jobs ADD COLUMN loop TEXT;
+    ALTER TABLE jobs ADD COLUMN round INTEGER;
+    ALTER TABLE jobs ADD COLUMN base_sha TEXT;
+    ALTER TABLE jobs ADD COLUMN head_sha TEXT;
+    ALTER TABLE jobs ADD COLUMN seen_sha TEXT;
+    CREATE TABLE worktrees (
+        name TEXT PRIMARY KEY, path TEXT NOT NULL, branch TEXT NOT NULL, base_sha TEXT NOT NULL, state TEXT NOT NULL,
+        new_branch INTEGER NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, head_sha TEXT,
+        detail TEXT
+    ) STRICT;
+    -- One work tree a path and one a branch, among those that are there.
+    CREATE UNIQUE INDEX one_worktree_a_path ON worktrees (path) WHERE state <> 'removed';
+    CREATE UNIQUE INDEX one_worktree_a_branch ON worktrees (branch) WHERE state <> 'removed';
+    CREATE TABLE loops (
+        id TEXT PRIMARY KEY, state TEXT NOT NULL, generation INTEGER NOT NULL, worktree TEXT NOT NULL,
+        branch TEXT, base_sha TEXT NOT NULL, creator TEXT, reviewers TEXT NOT NULL, isolation TEXT NOT NULL,
+        promote TEXT NOT NULL, remote TEXT, test_command TEXT, title TEXT NOT NULL, folder TEXT NOT NULL,
+        checkpoint TEXT NOT NULL, created_at INTEGER NOT NULL, updated_at INTEGER NOT NULL, head_sha TEXT,
+        round INTEGER NOT NULL, outcome TEXT, detail TEXT, ended_at INTEGER, cancel_at INTEGER, archived_at INTEGER
+    ) STRICT;
+    CREATE TABLE steps (
+        loop TEXT NOT NULL, step TEXT NOT NULL, state TEXT NOT NULL, at INTEGER NOT NULL, detail TEXT,
+        PRIMARY KEY (loop, step)
+    ) STRICT, WITHOUT ROWID;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

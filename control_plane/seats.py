@@ -19,8 +19,8 @@ from mam.control_plane.jobs import need_session
 from mam.control_plane.rows import LIVE, Session
 from mam.control_plane.settings import BINDING, Layout, absolute
 from mam.control_plane.wiring import Mam
+from mam.wrappers import gitfiles, muxes
 from mam.wrappers import launch as launching
-from mam.wrappers import muxes
 from mam.wrappers.launch import BrokerRef, LaunchSpec
 from mam.wrappers.mux import Multiplexer, PaneSpec
 
@@ -74,7 +74,13 @@ def remove_files(layout: Layout, name: str) -> None:
 
 def seat_of(mam: Mam, session: Session, cli: AgentCli) -> Seat:
     """What an adapter needs to know of a session."""
-    grant = Grant(write=[mam.layout.run_dir(session.name), mam.layout.jobs], read=[mam.layout.secrets])
+    write = [mam.layout.run_dir(session.name), mam.layout.jobs]
+    if "reviewer" in session.role.split(","):
+        write.append(mam.layout.reviews)
+    shared = gitfiles.shared_dir(Path(session.cwd))
+    if shared is not None and shared != Path(session.cwd).resolve() / ".git":
+        write.append(shared)  # a linked worktree's commits are written to the repository's own directory
+    grant = Grant(write=write, read=[mam.layout.secrets])
     args = [*cli.grants(grant), *json.loads(session.args)]
     return Seat(
         name=session.name,
@@ -127,6 +133,8 @@ def open_pane(mam: Mam, session: Session, launch: Launch, say: Say) -> Session:
         "MAM_SESSION_KEY_FILE": str(layout.session_key(session.name)),
         "MAM_SPOOL": str(run_dir / "outbox"),
     }
+    if _writes_elsewhere(mam, session):
+        pane_env["MAM_NO_SUBSCRIBER_DAEMON"] = "1"  # the control plane never runs from a writer's tree
     launching.write(_spec(mam, session, launch), run_dir / "launch.json")
     argv = [mam.command, "runner", str(run_dir / "launch.json")]
     say(f"opening a pane in {session.mux}")
@@ -145,6 +153,11 @@ def open_pane(mam: Mam, session: Session, launch: Launch, say: Say) -> Session:
         raise
     spool.wake(layout.monitor_wake)
     return opened
+
+
+def _writes_elsewhere(mam: Mam, session: Session) -> bool:
+    inside = Path(session.cwd).resolve().is_relative_to(mam.layout.root.resolve())
+    return "creator" in session.role.split(",") and not inside
 
 
 def _spec(mam: Mam, session: Session, launch: Launch) -> LaunchSpec:

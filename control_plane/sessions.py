@@ -14,7 +14,7 @@ from mam.agents.base import AgentCli, Launch
 from mam.broker import spool, topics
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError, Usage
-from mam.control_plane import seats
+from mam.control_plane import seats, worktrees
 from mam.control_plane.jobs import SessionNotRunning, need_session
 from mam.control_plane.rows import LIVE, Order, Session
 from mam.control_plane.wiring import Mam
@@ -55,6 +55,14 @@ class Wish(NamedTuple):
     mux: str = "auto"
     program: str = ""
     args: Sequence[str] = ()
+    worktree: str = ""  # a worktree of MAM's own, in place of *cwd*
+
+
+class TreeTaken(MamError):
+    code = "worktree_taken"
+    exit_code = 5
+    message = "{owner} writes in the worktree {worktree} already"
+    remedy_text = "prepare another worktree, or stop it: `mam agent stop {owner}`"
 
 
 def create(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Session:
@@ -69,7 +77,7 @@ def create(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Session:
     topics.check_name(wish.name)
     cli = catalog.find(wish.agent)
     roles = [topics.check_name(role.strip(), "role") for role in wish.role.split(",")]
-    cwd = wish.cwd or mam.settings.cwd
+    cwd = wish.cwd or (_place_in(mam, wish.worktree) if wish.worktree else mam.settings.cwd)
     if not cwd.is_dir():
         raise NoDirectory(path=str(cwd))
     session = _new_row(mam, wish, cli, roles, cwd)
@@ -83,6 +91,18 @@ def create(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Session:
                 tx.drop(session)
             seats.remove_files(mam.layout, session.name)
             raise
+
+
+def _place_in(mam: Mam, name: str) -> Path:
+    """The top of a prepared worktree that nobody writes in. Raises UnknownWorktree, NoDirectory, TreeTaken."""
+    with mam.registry.view() as view:
+        tree = worktrees.need(view, name)
+        if tree.state != "ready" or not Path(tree.path).is_dir():
+            raise NoDirectory(path=tree.path)
+        for owner in worktrees.residents(view, tree.path):
+            if need_session(view, owner).status in LIVE:
+                raise TreeTaken(owner=owner, worktree=name)
+    return Path(tree.path)
 
 
 def _new_row(mam: Mam, wish: Wish, cli: AgentCli, roles: Sequence[str], cwd: Path) -> Session:

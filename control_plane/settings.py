@@ -16,7 +16,15 @@ from mam.broker.urls import Endpoint, parse_url
 BINDING = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "MAM_JOBS_DIR", "DELEGATE_JOB_LOGS_DIR")
 
 
-PATHS = {*BINDING, "MAM_NATS_SERVER", "MAM_BROKER_PASSWORD_FILE", "MAM_BROKER_CA_FILE", "MAM_BROKER_USERS_DIR"}
+PATHS = {
+    *BINDING,
+    "MAM_WORKTREES_DIR",
+    "MAM_REPORTS_ROOT",
+    "MAM_NATS_SERVER",
+    "MAM_BROKER_PASSWORD_FILE",
+    "MAM_BROKER_CA_FILE",
+    "MAM_BROKER_USERS_DIR",
+}
 
 
 class NoControlRoot(MamError):
@@ -34,6 +42,16 @@ class Layout(NamedTuple):
     jobs: Path
     logs: Path
     env_file: Path
+    worktrees: Path  # beside the control root, so that nothing in one finds the other by looking upwards
+
+    @property
+    def reviews(self) -> Path:
+        """Where reviewers get their trees, one folder a review."""
+        return self.worktrees / ".reviews"
+
+    @property
+    def loops(self) -> Path:
+        return self.mam / "loops"
 
     @property
     def mam(self) -> Path:
@@ -231,6 +249,7 @@ def layout(settings: Settings, root_flag: str | None = None, jobs_flag: str | No
         absolute(jobs_flag, settings.cwd) if jobs_flag else settings.path("MAM_JOBS_DIR") or mam / "jobs",
         settings.path("DELEGATE_JOB_LOGS_DIR") or mam / "logs",
         settings.path("MAM_ENV_FILE") or root / ".mam.env",
+        settings.path("MAM_WORKTREES_DIR") or root.parent / f"{root.name}.worktrees",
     )
 
 
@@ -269,7 +288,9 @@ def _main_of_worktree(dot_git: Path) -> Path | None:
         common = (git_dir / (git_dir / "commondir").read_text("utf-8").strip()).resolve()
     except (OSError, UnicodeDecodeError):
         return None  # a submodule has no commondir: it is a checkout of its own
-    return common.parent if common.name == ".git" else None
+    if common.name == ".git":
+        return common.parent
+    return common if (common / ".mam").is_dir() else None  # a bare repository with worktrees is its own control root
 
 
 def with_env_file(settings: Settings, path: Path) -> Settings:

@@ -4,7 +4,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from mam.control_plane.rows import Attempt, Finding, Job, Order, Row, Session
+from mam.control_plane.rows import Attempt, Finding, Job, Loop, Order, Row, Session, StepMark, Worktree
 
 R = TypeVar("R", bound=Row)
 
@@ -62,6 +62,27 @@ class View:
 
     def attempt(self, job_id: str, attempt: int) -> Attempt | None:
         return self._one(Attempt, job_id, attempt)
+
+    def worktree(self, name: str) -> Worktree | None:
+        return self._one(Worktree, name)
+
+    def worktrees(self) -> list[Worktree]:
+        """Those that are there, oldest first."""
+        return self.rows(Worktree, "WHERE state <> 'removed' ORDER BY created_at, name")
+
+    def loop(self, loop_id: str) -> Loop | None:
+        return self._one(Loop, loop_id)
+
+    def loops(self, *, only_open: bool = False) -> list[Loop]:
+        """Loops that are not archived, newest first."""
+        ended = " AND ended_at IS NULL" if only_open else ""
+        return self.rows(Loop, f"WHERE archived_at IS NULL{ended} ORDER BY created_at DESC, id")
+
+    def step(self, loop_id: str, step: str) -> StepMark | None:
+        return self._one(StepMark, loop_id, step)
+
+    def steps(self, loop_id: str) -> list[StepMark]:
+        return self.rows(StepMark, "WHERE loop = ? ORDER BY at", (loop_id,))
 
     def orders(self) -> list[Order]:
         return self.rows(Order, "ORDER BY created_at, id")

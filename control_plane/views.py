@@ -2,10 +2,10 @@
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from mam.control_plane.rows import LIVE, Job, Session
+from mam.control_plane.rows import LIVE, Job, Loop, Session
 from mam.control_plane.view import View
 
 # What could move the cursor, change colours or reorder the text of a terminal.
@@ -74,6 +74,22 @@ def session_rows(view: View, now: int) -> list[list[object]]:
                 job.id if job else "-",
                 session.cwd,
             ]
+        )
+    return rows
+
+
+LOOP_HEADER = ("LOOP", "STATE", "ROUND", "HEAD", "AGE", "TITLE")
+
+
+def loop_rows(loops: Sequence[Loop], now: int, runs: Callable[[Loop], bool]) -> list[list[object]]:
+    """One row a loop; an open one that no process carries out is shown as interrupted, unless it waits for a person."""
+    rows: list[list[object]] = []
+    for loop in loops:
+        state = loop.outcome or loop.state
+        if loop.ended_at is None and loop.state != "stuck" and not runs(loop):
+            state = f"{state} (interrupted)"
+        rows.append(
+            [loop.id, state, loop.round, (loop.head_sha or "-")[:12], ago(loop.created_at, now), loop.title[:60]]
         )
     return rows
 

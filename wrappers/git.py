@@ -1,5 +1,13 @@
-"""Questions about repositories, in one flat file. Git is reached here and nowhere else."""
+"""
+The one door to git: questions and acts on repositories, in flat functions.
 
+Every command runs without what a hook or an outer git left in the environment,
+without the repository's own programs (fsmonitor, hooks), and never asks.
+"""
+
+import shutil
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +41,13 @@ LOCAL_VARIABLES = [
     "GIT_NAMESPACE",
     "GIT_CEILING_DIRECTORIES",
 ]
-# A repository's own configuration can run programs; nothing that MAM asks needs them.
+# A repository's own configuration can run programs; nothing that MAM does needs them.
 _SAFE = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
-_TIMEOUT_S = 30
+# Without git-lfs its filter fails every checkout: the pointers are what is committed, and enough.
+_NO_LFS = ["-c", "filter.lfs.smudge=", "-c", "filter.lfs.process=", "-c", "filter.lfs.clean="]
+_NO_LFS += ["-c", "filter.lfs.required=false"]
+ASK_S = 30.0
+ACT_S = 600.0
 
 
 class GitFailed(MamError):
@@ -50,19 +62,62 @@ class NoRepository(MamError):
     remedy_text = "go to your repository, make one with `git init`, or give --no-git"
 
 
-def ask(folder: Path, *words: str) -> str:
-    """The output of one read-only git command in *folder*. Raises GitFailed."""
+def ask(folder: Path, *words: str, index: Path | None = None) -> str:
+    """The output of one read-only git command in *folder*, optionally on another index. Raises GitFailed."""
+    extra = {"GIT_OPTIONAL_LOCKS": "0"}
+    if index is not None:
+        extra["GIT_INDEX_FILE"] = str(index)
+    return _run(folder, words, extra, ASK_S)
+
+
+def act(folder: Path, *words: str, variables: Mapping[str, str] | None = None, stdin: str = "") -> str:
+    """The output of one git command that changes something. Raises GitFailed; what it did until then stays."""
+    return _run(folder, words, dict(variables or {}), ACT_S, stdin)
+
+
+def _run(folder: Path, words: tuple[str, ...], extra: dict[str, str], timeout_s: float, stdin: str = "") -> str:
     if Git is None:
         raise GitFailed(words=" ".join(words), folder=str(folder), why="git is not installed")
     unset = [part for name in LOCAL_VARIABLES for part in ("-u", name)]
-    command = ["env", *unset, "GIT_OPTIONAL_LOCKS=0", "LC_ALL=C", "git", "-C", str(folder), *_SAFE, *words]
+    fixed = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", **extra}
+    safe = _SAFE if shutil.which("git-lfs") else [*_SAFE, *_NO_LFS]
+    command = ["env", *unset, *(f"{name}={value}" for name, value in fixed.items())]
+    command += ["git", "-C", str(folder), *safe, *words]
     try:
         # git.cmd.Git alone: a Repo object would keep child processes open.
-        answer = Git().execute(command, kill_after_timeout=_TIMEOUT_S, strip_newline_in_stdout=True)
+        with tempfile.TemporaryFile() as source:
+            source.write(stdin.encode())
+            source.seek(0)
+            answer = Git().execute(command, istream=source, kill_after_timeout=timeout_s, strip_newline_in_stdout=True)
     except CommandError as error:
         why = str(error.stderr).strip().removeprefix("stderr: ").strip("' \n") or f"exit code {error.status}"
-        raise GitFailed(words=" ".join(words), folder=str(folder), why=why) from error
+        raise GitFailed(words=" ".join(words)[:300], folder=str(folder), why=why) from error
     return str(answer)
+
+
+def resolve(folder: Path, revision: str) -> str | None:
+    """The full sha of the commit that *revision* names in *folder*; None where it names none."""
+    try:
+        return ask(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
+    except GitFailed:
+        return None
+
+
+def branch_tip(folder: Path, branch: str) -> str | None:
+    """The commit of a local branch by its full name: a tag of the same name says nothing."""
+    return resolve(folder, f"refs/heads/{branch}")
+
+
+def is_ancestor(folder: Path, older: str, newer: str) -> bool:
+    """Whether *older* is contained in the history of *newer*."""
+    try:
+        ask(folder, "merge-base", "--is-ancestor", older, newer)
+    except GitFailed:
+        return False
+    return True
+
+
+# -- questions -------------------------------------------------------------------------------
 
 
 def top(folder: Path) -> Path:

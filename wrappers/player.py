@@ -4,7 +4,8 @@ The scripted agent's program: a composer like that of a real agent CLI, and a sc
 A script is a JSON list of steps, each an object with one key that says what to do:
 ``{"started": {}}``, ``{"progress": "note"}``, ``{"shell": "command"}``, ``{"wait": seconds}``,
 ``{"report": {"text": …, "result": "done", "verdict": "pass"}}``, ``{"say": "text"}``, ``{"ask": "question"}``,
-``{"exit": code}``, ``{"hang": {}}``. A brief may bring its own on a line ``SCRIPT: […]``.
+``{"exit": code}``, ``{"hang": {}}``. A brief may bring its own on a line ``SCRIPT: […]``. A list of such lists is
+one script a job: the second job plays the second, the last one repeats. A review's commands run in its tree.
 """
 
 import json
@@ -26,6 +27,7 @@ DEFAULT_SCRIPT: list[dict[str, Any]] = [
     {"progress": "reading the brief"},
     {"report": {"text": "Done as the brief says.", "result": "done"}},
 ]
+VERDICT_LINES = {"pass": "[VERDICT: PASS]", "not_pass": "[VERDICT: NOT PASS]"}
 _SCRIPT_LINE = re.compile(r"^SCRIPT: (\[.*\])\s*$", re.MULTILINE)
 _PASTE_ON, _PASTE_OFF = b"\x1b[?2004h", b"\x1b[?2004l"
 _BEGIN, _END = b"\x1b[200~", b"\x1b[201~"
@@ -105,7 +107,7 @@ class Player:
         if job is None:
             _say(f"{self._name}: heard {len(self._heard)} prompts, jobs {', '.join(_jobs(self._heard)) or 'none'}")
             return None
-        for step in job.script() or self._script:
+        for step in job.script() or _turn(self._script, len(_jobs(self._heard))):
             code = self._step(job, step)
             if code is not None:
                 return code
@@ -118,7 +120,7 @@ class Player:
             case {"progress": note}:
                 _shell(f"{job.progress} --note {shlex.quote(str(note))}")
             case {"shell": command}:
-                _shell(str(command))
+                _shell(str(command), job.tree)
             case {"wait": seconds}:
                 time.sleep(float(seconds))
             case {"say": text}:
@@ -128,7 +130,8 @@ class Player:
                 os.read(sys.stdin.fileno(), 1)
             case {"report": details}:
                 job.report_path.parent.mkdir(parents=True, exist_ok=True)
-                job.report_path.write_text(f"# {self._name}\n\n{details.get('text', '')}\n", "utf-8")
+                line = f"\n{VERDICT_LINES[details['verdict']]}\n" if job.tree and "verdict" in details else ""
+                job.report_path.write_text(f"# {self._name}\n\n{details.get('text', '')}\n{line}", "utf-8")
                 verdict = f" --verdict {details['verdict']}" if "verdict" in details else ""
                 _shell(f"{job.report} --result {details.get('result', 'done')}{verdict}")
             case {"exit": code}:
@@ -146,6 +149,15 @@ class JobPrompt:
     def __init__(self, commands: dict[str, str], brief: Path, report_path: Path) -> None:
         self.started, self.progress, self.report = commands["started"], commands["progress"], commands["report"]
         self.brief, self.report_path = brief, report_path
+
+    @property
+    def tree(self) -> Path | None:
+        """Where a review looks and tries; None for other jobs."""
+        try:
+            review = json.loads((self.brief.parent / "job.json").read_text("utf-8")).get("review")
+        except (OSError, ValueError):
+            return None
+        return Path(review["tree"]) if review else None
 
     @classmethod
     def parse(cls, prompt: str) -> "JobPrompt | None":
@@ -170,12 +182,21 @@ class JobPrompt:
         return json.loads(found.group(1)) if found else None
 
 
+def _turn(script: list[Any], job: int) -> list[dict[str, Any]]:
+    """The steps of the *job*-th job, counted from 1."""
+    if script and isinstance(script[0], list):
+        turn: list[dict[str, Any]] = script[min(job, len(script)) - 1]
+        return turn
+    return script
+
+
 def _jobs(prompts: list[str]) -> list[str]:
     return [found.group(1) for prompt in prompts if (found := re.match(r"\[MAM job ([a-z0-9_-]+)", prompt))]
 
 
-def _shell(command: str) -> None:
-    done = process.run(["sh", "-c", command], timeout_s=600, expect=())
+def _shell(command: str, folder: Path | None = None) -> None:
+    clean = ["env", "PYTHONDONTWRITEBYTECODE=1"] if folder else []  # nothing may be left in a review's tree
+    done = process.run([*clean, "sh", "-c", command], cwd=folder, timeout_s=600, expect=())
     _say(f"$ {command.splitlines()[0][:120]}")
     for line in (done.stdout + done.stderr).splitlines():
         _say(f"  {line}")

@@ -32,6 +32,8 @@ VERBS: dict[str, tuple[str, str]] = {
     "verify": ("show", "check every signature of a job again, from the stored bytes"),
     "agent": ("agent", "create, list, show, attach, stop, resume, send"),
     "job": ("job", "delegate, list, show, wait, cancel, retry, archive (agents: started, heartbeat, progress, report)"),
+    "loop": ("loop", "run, list, show, resume, cancel, archive: review by all, on one exact commit"),
+    "worktree": ("worktree", "prepare, list, remove, commit: a tree and a branch for each writer"),
     "registry": ("registry", "backup, rebuild, export, import"),
     "monitor": ("monitor", "run, install, uninstall"),
     "broker": ("monitor", "status"),

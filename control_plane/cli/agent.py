@@ -34,10 +34,11 @@ def _create(words: list[str]) -> int:
 
     def build(parser: Parser) -> None:
         add_root(parser)
-        parser.add_argument("name")
+        parser.add_argument("name", nargs="?", help="(with --worktree: ROLE-AGENT-WORKTREE without one)")
         parser.add_argument("--agent", required=True, metavar="KIND", help="claude, codex, grok, command, scripted, …")
         parser.add_argument("--role", default="creator", help="one or more, separated by commas")
         parser.add_argument("--cwd", "--workspace", metavar="DIR", help="where it works (default: here)")
+        parser.add_argument("--worktree", metavar="NAME", help="it works in this worktree (mam worktree prepare NAME)")
         parser.add_argument("--mux", default=None, help="tmux, headless, or auto")
         parser.add_argument(
             "--program", default="", metavar="PATH", help="the agent's program, where it is not on PATH"
@@ -51,7 +52,8 @@ def _create(words: list[str]) -> int:
     cwd = config.absolute(args.cwd, mam.settings.cwd) if args.cwd else None
     mux = args.mux or mam.settings.text("MAM_MUX", "auto")
     program = str(config.absolute(args.program, mam.settings.cwd)) if "/" in args.program else args.program
-    wish = sessions.Wish(args.name, args.agent, args.role, cwd, mux, program, rest)
+    name = args.name or _name_in(args)
+    wish = sessions.Wish(name, args.agent, args.role, cwd, mux, program, rest, args.worktree or "")
     session = sessions.create(mam, wish, say)
     if not args.no_wait and known is not None:
         session = _wait_ready(mam, session, catalog.find(args.agent).ready_within_s)
@@ -61,6 +63,13 @@ def _create(words: list[str]) -> int:
         f"{session.name}: {session.status}, screen {session.screen or 'not seen yet'}",
     )
     return 0
+
+
+def _name_in(args: argparse.Namespace) -> str:
+    """Several creators at once, each named for what it is and where it works."""
+    if not args.worktree:
+        raise Usage(what="the name is missing", hint="mam agent create NAME --agent KIND")
+    return f"{args.role.split(',')[0]}-{args.agent}-{args.worktree}"[:48]
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
@@ -154,10 +163,14 @@ def _stop(words: list[str]) -> int:
     def build(parser: Parser) -> None:
         _name(parser)
         parser.add_argument("--force", action="store_true", help="also while a job is open")
+        parser.add_argument("--purge", action="store_true", help="remove its conversation and its row as well")
 
     args = verb(words, 2, "mam agent stop writer", "end an agent; its conversation is kept", build)
-    session = lives.stop(Mam.open(root=args.root), args.name, force=args.force, say=say)
-    emit(args, views.session_data(session), f"{session.name}: {session.status}")
+    mam = Mam.open(root=args.root)
+    session = lives.stop(mam, args.name, force=args.force, say=say)
+    removed = [str(path) for path in lives.purge(mam, args.name)] if args.purge else []
+    text = f"{session.name}: {'purged' if args.purge else session.status}"
+    emit(args, {**views.session_data(session), "purged": args.purge, "removed_files": removed}, text)
     return 0
 
 

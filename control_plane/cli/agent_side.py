@@ -5,6 +5,7 @@ Each writes one signed file into the session's spool and wakes the runner. When
 the verb returns, what it said is on disk and will be recorded.
 """
 
+import argparse
 import hashlib
 import json
 import os
@@ -16,7 +17,9 @@ from mam.broker import keys, proof, signing, spool, topics
 from mam.broker.bodies import Producer
 from mam.broker.errors import FileRefused, MamError, Usage
 from mam.control_plane import settings as config
+from mam.control_plane import verdicts
 from mam.control_plane.cli.base import Parser, emit, verb
+from mam.wrappers import gitfiles
 
 REPORT_LIMIT_BYTES = 5 * 1024 * 1024
 TIMER_LIMIT_S = 24 * 3600.0
@@ -57,6 +60,7 @@ class Record:
         self.wakes = (Path(content["wake"]), Path(content["monitor_wake"]))
         self.report = Path(content["report"])
         self.over = content.get("attempt", attempt) > attempt  # the job was tried again
+        self.review: dict[str, str] | None = content.get("review")
 
     def tell(self, kind: str, data: dict[str, object], *, beat: bool = False) -> str:
         """Sign and keep one event; return its id. Raises NoSpool."""
@@ -201,7 +205,11 @@ def _report(words: list[str]) -> int:
     example = "mam job report --registry-dir DIR --job ID --attempt 1 --result done"
     args = verb(words, 2, example, "end a job: result, verdict, and the report's hash", build)
     record = _record(args)
-    content = _read_report(config.absolute(args.file, Path.cwd()) if args.file else record.report)
+    path = config.absolute(args.file, Path.cwd()) if args.file else record.report
+    content = _read_report(path)
+    if record.review is not None:
+        _check_verdict(args, path, content)
+        args.base_sha, args.head_sha = record.review["base_sha"], args.head_sha or _seen(record.review)
     if not record.over:
         _keep_report(record, content)  # the place belongs to the attempt of now
     data: dict[str, object] = {
@@ -231,6 +239,28 @@ def _read_report(path: Path) -> bytes:
     if len(content) > REPORT_LIMIT_BYTES:
         raise FileRefused(path=str(path), why="it is larger than 5 MiB", hint="shorten it, and name large files in it")
     return content
+
+
+def _check_verdict(args: argparse.Namespace, path: Path, content: bytes) -> None:
+    """A review ends with one verdict, said twice: in the report's own words and with --verdict. Raises FileRefused."""
+    if args.verdict is None:
+        if args.result == "failed":
+            return  # no review could be made
+        raise Usage(what="a review needs --verdict", hint="add --verdict pass or --verdict not_pass")
+    found = verdicts.said(content.decode("utf-8", "replace"))
+    wanted = verdicts.LINES[args.verdict]
+    if found != [args.verdict]:
+        why = f"it says {' and '.join(verdicts.LINES[each] for each in found) or 'no verdict'}, not {wanted} once"
+        hint = f"give it exactly one line that reads {wanted}, and run this again"
+        raise FileRefused(path=str(path), why=why, hint=hint)
+
+
+def _seen(review: dict[str, str]) -> str:
+    """The commit that the review's tree holds at this moment; an impossible one where it holds none. Raises Usage."""
+    if not review["tree"]:
+        what = "a review elsewhere names its commit itself"
+        raise Usage(what=what, hint=f"add --head-sha {review['head_sha']}, if that is what you reviewed")
+    return gitfiles.commit_of(Path(review["tree"])) or "0" * 40
 
 
 def _keep_report(record: Record, content: bytes) -> None:

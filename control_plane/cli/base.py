@@ -2,11 +2,14 @@
 
 import argparse
 import json
+import re
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any, NoReturn
 
+from mam.broker.bodies import now_ms
 from mam.broker.errors import Usage
+from mam.control_plane.wiring import Mam
 
 
 class Parser(argparse.ArgumentParser):
@@ -55,3 +58,11 @@ def choose(words: list[str], table: Mapping[str, Callable[[list[str]], int]], de
         return 0
     what = f"there is no verb {words[1]!r} of `mam {noun}`" if len(words) > 1 else f"`mam {noun}` needs a verb"
     raise Usage(what=what, hint=f"one of: {listed}")
+
+
+def ended_before(mam: Mam, age: str | None) -> int:
+    """The moment (ms since 1970) that lies *age* (30d, 12h; default MAM_KEEP_DAYS) ago. Raises Usage."""
+    found = re.fullmatch(r"(\d{1,5})([dh])", age or f"{mam.settings.number('MAM_KEEP_DAYS', 30)}d")
+    if not found:
+        raise Usage(what=f"--older {age!r} is no age", hint="write 30d or 12h")
+    return now_ms() - int(found[1]) * (24 if found[2] == "d" else 1) * 3_600_000

@@ -7,7 +7,9 @@ from mam.control_plane.wiring import Mam
 SECOND = {
     "agent": "attach create list resume send show stop",
     "job": "archive cancel delegate heartbeat list progress report retry show started wait",
-    "registry": "backup export import",
+    "loop": "archive cancel list resume run show",
+    "worktree": "commit list prepare remove",
+    "registry": "backup export import rebuild",
     "monitor": "install run uninstall",
     "broker": "status",
     "bench": "all cli deliver events registry",

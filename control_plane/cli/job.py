@@ -1,7 +1,6 @@
 """mam job delegate · list · show · wait · cancel · retry · archive"""
 
 import argparse
-import re
 import sys
 import time
 from pathlib import Path
@@ -11,7 +10,7 @@ from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError, Usage
 from mam.control_plane import settings as config
 from mam.control_plane import views
-from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
+from mam.control_plane.cli.base import Parser, add_root, choose, emit, ended_before, say, verb
 from mam.control_plane.rows import LIVE, OPEN, Job
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
@@ -81,7 +80,7 @@ def _delegate(words: list[str]) -> int:
 
     args = verb(words, 2, "mam job delegate --to writer --brief task.md --wait", "hand work to an agent", build)
     mam = _open(args)
-    task = jobs.check_brief(*_read_brief(args.brief, mam.settings.cwd))
+    task = jobs.check_brief(*read_brief(args.brief, mam.settings.cwd))
     job = jobs.delegate(mam, args.to, task, title=args.title, job_id=args.id, limits=_limits(mam, args))
     known = daemon.ensure_after(mam, "the job is kept and will be sent", say)
     if args.wait:
@@ -91,7 +90,7 @@ def _delegate(words: list[str]) -> int:
     return 0
 
 
-def _read_brief(source: str, cwd: Path) -> tuple[bytes, str]:
+def read_brief(source: str, cwd: Path) -> tuple[bytes, str]:
     from mam.control_plane.jobs import BRIEF_LIMIT_BYTES, BriefRefused
 
     try:
@@ -270,20 +269,13 @@ def _archive(words: list[str]) -> int:
         words, 2, "mam job archive --older 30d", "put ended jobs away: events into files, keys destroyed", build
     )
     mam = _open(args)
-    chosen = [args.job] if args.job else _older(mam, args.older or f"{mam.settings.number('MAM_KEEP_DAYS', 30)}d")
+    before = ended_before(mam, args.older)
+    with mam.registry.view() as view:
+        old = [job.id for job in view.jobs() if job.ended_at is not None and job.ended_at < before]
+    chosen = [args.job] if args.job else old
     for number, job_id in enumerate(chosen, 1):
         jobs.archive(mam, job_id)
         if number % 100 == 0:
             say(f"{number} of {len(chosen)}")
     emit(args, {"archived": chosen}, f"archived {len(chosen)} jobs")
     return 0
-
-
-def _older(mam: Mam, age: str) -> list[str]:
-    found = re.fullmatch(r"(\d{1,5})([dh])", age)
-    if not found:
-        raise Usage(what=f"--older {age!r} is no age", hint="write 30d or 12h")
-    hours = int(found[1]) * (24 if found[2] == "d" else 1)
-    before = now_ms() - hours * 3600 * 1000
-    with mam.registry.view() as view:
-        return [job.id for job in view.jobs() if job.ended_at is not None and job.ended_at < before]

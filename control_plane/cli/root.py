@@ -19,6 +19,9 @@ def _init(words: list[str]) -> int:
         parser.add_argument("--no-git", action="store_true", help="allow a directory without git")
         parser.add_argument("--moved", action="store_true", help="the directory was moved: keep all, correct the paths")
         parser.add_argument("--copied", action="store_true", help="this is a copy: new fingerprint, no sessions")
+        guard = parser.add_mutually_exclusive_group()
+        guard.add_argument("--guard", action="store_true", help="hooks that keep commits off its branch")
+        guard.add_argument("--unguard", action="store_true", help="remove those hooks again")
 
     args = verb(words, 1, "cd your-repository && mam init", "make this repository a control root", build)
     settings = config.load()
@@ -33,7 +36,12 @@ def _init(words: list[str]) -> int:
         mam = Mam(settings, mam.layout, by="init")  # what it remembers of the old place is wrong now
     mam.check_place()
     data = {"root": str(folder), "made": made, "fingerprint": mam.fingerprint}
-    emit(args, data, f"{'made' if made else 'found'} the control root {folder} (topics mam/{mam.fingerprint}/#)")
+    lines = [f"{'made' if made else 'found'} the control root {folder} (topics mam/{mam.fingerprint}/#)"]
+    if args.guard or args.unguard:
+        guarded = root.guard(mam) if args.guard else root.unguard(mam)
+        data["guarded"] = guarded
+        lines.append(f"guarded: {guarded or 'no'}")
+    emit(args, data, "\n".join(lines))
     return 0
 
 

@@ -1,6 +1,6 @@
 """A stranger's adapter, in a package of its own: all that MAM needs to know of a new agent CLI."""
 
-from mam.agents.base import Launch, Seat, no_grants
+from mam.agents.base import Launch, Seat, no_conversation_files, no_grants
 from mam.agents.scripted import draft, read
 
 name = "parrot"
@@ -8,6 +8,7 @@ ready_within_s = 5.0
 submit_pause_s = 0.05
 instruction_file = "PARROT.md"
 grants = no_grants
+conversation_files = no_conversation_files
 
 
 def new_conversation() -> str | None:

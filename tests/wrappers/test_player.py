@@ -30,7 +30,8 @@ def made(place: str, *, mam: str = "", attempt: int = 3) -> tuple[str, Path, Pat
     root = Path(place)
     brief, report = root / "jobs" / JOB / "brief.md", root / "jobs" / JOB / "report-final.md"
     mam = mam or str(root / "bin" / "mam")
-    return prompts.prompt(mam, root / ".mam" / "jobs", JOB, attempt, brief, report), brief, report
+    verbs = prompts.commands(mam, root / ".mam" / "jobs", JOB, attempt)
+    return prompts.prompt(verbs, JOB, attempt, brief, report), brief, report
 
 
 @pytest.mark.req("M16")

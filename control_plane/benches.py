@@ -1,0 +1,129 @@
+"""
+A reviewer's bench for one round: a detached tree of exactly one commit, and folders to write in, outside of it.
+
+Opened before the reviewer is asked, checked before its verdict counts, and
+removed then; a dead loop's are removed by whoever takes the loop up.
+"""
+
+import os
+import shutil
+from pathlib import Path
+
+from mam.broker.errors import MamError
+from mam.control_plane import outfit, worktrees
+from mam.control_plane.loop_briefs import Bench
+from mam.control_plane.rows import Loop
+from mam.control_plane.wiring import Mam, read_json, write_json
+from mam.wrappers import dirt, git, gitfiles, snapshot, trees
+from mam.wrappers.git import GitFailed
+from mam.wrappers.snapshot import Snapshot
+
+
+class BenchFailed(MamError):
+    code = "bench_failed"
+    message = "no review tree could be made at {path}: {why}"
+    remedy_text = "make room or set MAM_WORKTREES_DIR, then `mam loop resume {loop}`"
+
+
+def folder(mam: Mam, loop_id: str, number: int, reviewer: str) -> Path:
+    return mam.layout.reviews / loop_id / f"r{number}-{reviewer}"
+
+
+def open_bench(mam: Mam, loop: Loop, number: int, reviewer: str, snap: Snapshot) -> Bench:
+    """
+    The bench of one reviewer, made where it is missing; with `in-place` isolation the worktree itself is the tree.
+
+    Raises BenchFailed.
+    """
+    place = folder(mam, loop.id, number, reviewer)
+    isolated = loop.isolation == "worktree"
+    tree = place / "tree" if isolated else Path(loop.worktree)
+    bench = Bench(tree, place / "out", place / "tmp", _python(mam, loop), isolated)
+    made = place / "bench.json"
+    try:
+        if read_json(made).get("head") != snap.head or gitfiles.commit_of(tree) is None:
+            close(mam, loop.id, number, reviewer)
+            for each in (bench.out, bench.tmp):
+                each.mkdir(mode=0o700, parents=True)
+            if isolated:
+                _add_tree(mam, loop, tree, snap.head)
+            write_json(made, {"head": snap.head, "loop": loop.id, "round": number, "reviewer": reviewer})
+    except (OSError, MamError) as error:
+        raise BenchFailed(path=str(place), why=str(error), loop=loop.id) from error
+    return bench
+
+
+def _add_tree(mam: Mam, loop: Loop, tree: Path, head: str) -> None:
+    with worktrees.repository_lock(mam):
+        trees.add_detached(mam.layout.root, tree, head)
+        if (tree / ".gitmodules").exists():
+            outfit.submodules(Path(loop.worktree), tree, lambda _: None)
+    own = gitfiles.own_dir(tree)
+    if own is not None:
+        # As it was made: what a reviewer sets in the real index (assume-unchanged, say) hides nothing from the check.
+        shutil.copy2(own / "index", tree.parent / "index")
+
+
+def _python(mam: Mam, loop: Loop) -> str:
+    """The interpreter for what a review starts: the writer's own, else the control root's, else the system's."""
+    for root in (Path(loop.worktree), mam.layout.root):
+        candidate = root / ".venv" / "bin" / "python"
+        if os.access(candidate, os.X_OK):
+            return str(candidate)
+    return shutil.which("python3", path=mam.settings.environ.get("PATH", os.defpath)) or "python3"
+
+
+def check(mam: Mam, loop: Loop, number: int, reviewer: str, snap: Snapshot) -> str:
+    """Why what a reviewer tried is not the commit that it was given; empty where it is."""
+    if loop.remote is not None:
+        return ""  # it worked on another machine: its signed report names the commit
+    try:
+        if loop.isolation != "worktree":
+            return "" if snapshot.still(Path(loop.worktree), snap) else "the worktree changed during the review"
+        place = folder(mam, loop.id, number, reviewer)
+        if not (place / "tree").is_dir():
+            return "its tree is gone"
+        head = gitfiles.commit_of(place / "tree")
+        if head != snap.head:
+            return f"its tree is at {head or 'no commit'}, not at {snap.head}"
+        changed = dirt.status(place / "tree", place / "index")
+    except GitFailed as error:
+        return f"its tree could not be looked at: {error}"
+    shown = ", ".join(str(item) for item in changed[:3])
+    return f"its tree was changed: {shown}" if changed else ""
+
+
+def close(mam: Mam, loop_id: str, number: int, reviewer: str) -> None:
+    """Remove one bench with everything in it; twice is harmless."""
+    _remove(mam, folder(mam, loop_id, number, reviewer))
+
+
+def close_all(mam: Mam, loop_id: str) -> int:
+    """Remove every bench of a loop; how many there were."""
+    found = sorted((mam.layout.reviews / loop_id).glob("r*"))
+    for place in found:
+        _remove(mam, place)
+    for empty in (mam.layout.reviews / loop_id, mam.layout.reviews, mam.layout.worktrees):
+        try:
+            empty.rmdir()
+        except OSError:
+            break  # others are there
+    return len(found)
+
+
+def _remove(mam: Mam, place: Path) -> None:
+    tree = place / "tree"
+    if tree.exists():
+        with worktrees.repository_lock(mam):
+            try:
+                git.act(mam.layout.root, "worktree", "remove", "--force", "--", str(tree))
+            except GitFailed:
+                trees.discard(mam.layout.root, tree)  # half made, or with submodules
+    shutil.rmtree(place, ignore_errors=True)
+
+
+def left(mam: Mam) -> dict[str, int]:
+    """Loops that have benches, and how many."""
+    if not mam.layout.reviews.is_dir():
+        return {}
+    return {each.name: len(list(each.glob("r*"))) for each in mam.layout.reviews.iterdir() if each.is_dir()}

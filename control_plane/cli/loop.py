@@ -1,0 +1,209 @@
+"""mam loop run · list · show · resume · cancel · archive"""
+
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+from mam.broker.bodies import now_ms
+from mam.broker.errors import Usage
+from mam.control_plane import settings as config
+from mam.control_plane import views
+from mam.control_plane.cli.base import Parser, add_root, choose, emit, ended_before, say, verb
+from mam.control_plane.rows import Loop
+from mam.control_plane.wiring import Mam
+
+
+def run(words: list[str]) -> int:
+    table = {"run": _run, "list": _list, "show": _show, "resume": _resume, "cancel": _cancel, "archive": _archive}
+    return choose(words, table, "review loops: a change lands only when all reviewers passed the same commit")
+
+
+def _run(words: list[str]) -> int:
+    from mam.control_plane import loop_run, loops
+
+    def build(parser: Parser) -> None:
+        add_root(parser)
+        parser.add_argument("--task", required=True, metavar="FILE", help="what is to be done, or - for standard input")
+        parser.add_argument("--worktree", metavar="PATH", help="a worktree's name or path (else MAM_LOOP_WORKTREE)")
+        parser.add_argument("--creator", metavar="AGENT", help="who works, and answers the findings")
+        parser.add_argument("--review-only", action="store_true", help="no creator: review what is there")
+        who = parser.add_mutually_exclusive_group(required=True)
+        who.add_argument("--reviewers", metavar="A,B")
+        who.add_argument("--all-reviewers", action="store_true", help="every living agent with the role reviewer")
+        parser.add_argument("--base", metavar="REV", help="(default: where the branch left the main checkout's)")
+        parser.add_argument("--rounds", type=int, default=3, metavar="N", help="at most so many rounds of work (3)")
+        parser.add_argument("--review-isolation", choices=("worktree", "in-place"), default="worktree")
+        parser.add_argument("--remote-review", metavar="REMOTE", help="reviewers fetch the commit from this remote")
+        parser.add_argument("--promote", choices=("none", "branch", "merge", "pr-body"), default="none")
+        parser.add_argument("--test", metavar="CMD", help="how reviewers run the tests (default: pytest)")
+        parser.add_argument("--limit", type=float, metavar="S", help="the most that one job may take")
+        parser.add_argument("--id", metavar="ID", help="a loop id of your own")
+
+    example = "mam loop run --task task.md --creator writer --reviewers a,b --worktree issue-20"
+    args = verb(words, 2, example, "work, review by all, rework, until one commit is passed by everybody", build)
+    mam = Mam.open(root=args.root)
+    loop_id = args.id or loops.new_id()
+    wish = _wish(mam, args, loop_id)
+    with loops.held(mam, loop_id):
+        loop = loops.begin(mam, wish)
+        say(f"loop {loop.id}: {loop.worktree}, base {loop.base_sha[:12]}; files in {loop.folder}")
+        return _told(args, mam, loop_run.LoopRun(mam, loop, say, _limits(mam, args.limit)).run())
+
+
+def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
+    from mam.control_plane import loops
+    from mam.control_plane.cli.job import read_brief
+    from mam.control_plane.jobs import check_brief
+
+    if bool(args.creator) == args.review_only:
+        raise Usage(what="a loop has a creator, or is --review-only", hint="--creator AGENT, or --review-only")
+    task = check_brief(*read_brief(args.task, mam.settings.cwd))
+    with mam.registry.view() as view:
+        named = [name.strip() for name in (args.reviewers or "").split(",") if name.strip()]
+        reviewers = loops.reviewers_of(view) if args.all_reviewers else named
+    if args.all_reviewers:
+        reviewers = [name for name in reviewers if name != args.creator]
+    return loops.Wish(
+        task=task,
+        worktree=_tree(mam, args.worktree),
+        creator=args.creator,
+        reviewers=reviewers,
+        base=args.base,
+        rounds=args.rounds,
+        isolation=args.review_isolation,
+        promote=args.promote,
+        remote=args.remote_review,
+        test_command=args.test,
+        loop_id=loop_id,
+    )
+
+
+def _tree(mam: Mam, given: str | None) -> Path:
+    """The path of --worktree: the name of a prepared one, or a path as it is."""
+    wanted = given or mam.settings.text("MAM_LOOP_WORKTREE")
+    if not wanted:
+        raise Usage(what="--worktree is missing", hint="name one of `mam worktree list`, or set MAM_LOOP_WORKTREE")
+    with mam.registry.view() as view:
+        row = view.worktree(wanted)
+    if row is not None and row.state != "removed":
+        return Path(row.path)
+    return config.absolute(wanted, mam.settings.cwd)
+
+
+def _limits(mam: Mam, limit_s: float | None) -> Any:
+    from mam.control_plane import jobs
+
+    limits = jobs.default_limits(mam)
+    return limits if limit_s is None else limits._replace(limit_s=limit_s)
+
+
+def _resume(words: list[str]) -> int:
+    from mam.control_plane import loop_run, loops
+
+    args = verb(words, 2, "mam loop resume loop-1a2b3c4d", "go on with a loop that was killed or is stuck", _one)
+    mam = Mam.open(root=args.root)
+    with loops.held(mam, args.loop):
+        with mam.registry.view() as view:
+            loop = loops.need(view, args.loop)
+        if loop.ended_at is not None:
+            raise loops.LoopEnded(loop=loop.id, outcome=loop.outcome)
+        return _told(args, mam, loop_run.LoopRun(mam, loop, say).run())
+
+
+def _cancel(words: list[str]) -> int:
+    from mam.control_plane import loop_run, loops
+
+    args = verb(words, 2, "mam loop cancel loop-1a2b3c4d", "end a loop, its jobs and its review trees", _one)
+    mam = Mam.open(root=args.root)
+    loop = loops.ask_cancel(mam, args.loop)
+    try:
+        with loops.held(mam, args.loop):
+            loop = loop_run.LoopRun(mam, loop, say).run()
+    except loops.LoopRuns:
+        loop = loops.await_end(mam, args.loop)  # the process that carries it out does it
+    emit(args, _data(loop), f"{loop.id}: {loop.outcome or loop.state}")
+    return 0
+
+
+def _one(parser: Parser) -> None:
+    add_root(parser)
+    parser.add_argument("loop")
+
+
+def _data(loop: Loop) -> dict[str, Any]:
+    hidden = ("checkpoint", "reviewers", "cancel_at")
+    shown = {name: getattr(loop, name) for name in Loop.columns() if name not in hidden}
+    state = json.loads(loop.checkpoint)
+    rounds = [{**each, "reviews": each["reviews"]} for each in state["rounds"]]
+    return {**shown, "reviewers": json.loads(loop.reviewers), "rounds": rounds, "promoted": state["promoted"]}
+
+
+def _told(args: argparse.Namespace, mam: Mam, loop: Loop) -> int:
+    from mam.control_plane import loop_files, loops
+
+    state = loops.state_of(loop)
+    code = loops.exit_code(loop, state)
+    lines = [f"{loop.id}: {loop.outcome or loop.state}" + (f": {loop.detail}" if loop.detail else "")]
+    lines += ["", views.table(loop_files.ROUNDS_HEADER, loop_files.rounds_table(state)), ""]
+    if loop.outcome == "passed" and loop.head_sha:
+        lines.append(f"passed by {', '.join(state.reviewers)}: {loop.head_sha} (base {loop.base_sha})")
+    if state.promoted:
+        lines.append(f"{'next' if loop.promote in ('none', 'pr-body') else 'done'}: {state.promoted}")
+    if loop.state == "stuck":
+        lines.append(f"next: mam why {loop.id}, then mam loop resume {loop.id}")
+    lines.append(f"files: {loop.folder}")
+    emit(args, {**_data(loop), "exit_code": code}, "\n".join(lines))
+    return code
+
+
+def _list(words: list[str]) -> int:
+    from mam.control_plane import loops
+
+    def build(parser: Parser) -> None:
+        add_root(parser)
+        parser.add_argument("--open", action="store_true", help="only loops that have not ended")
+
+    args = verb(words, 2, "mam loop list --open", "loops, newest first", build)
+    mam = Mam.open(root=args.root)
+    with mam.registry.view() as view:
+        found = view.loops(only_open=args.open)
+    rows = views.loop_rows(found, now_ms(), lambda loop: loops.runs(mam, loop.id))
+    emit(args, [_data(loop) for loop in found], views.table(views.LOOP_HEADER, rows) if rows else "no loops")
+    return 0
+
+
+def _show(words: list[str]) -> int:
+    from mam.control_plane import loops
+
+    args = verb(words, 2, "mam loop show loop-1a2b3c4d", "a loop's rounds and timeline", _one)
+    mam = Mam.open(root=args.root)
+    with mam.registry.view() as view:
+        loop = loops.need(view, args.loop)
+    if args.json:
+        emit(args, _data(loop), "")
+        return 0
+    _told(args, mam, loop)
+    timeline = Path(loop.folder) / "timeline.md"
+    if timeline.exists():
+        print("\n" + "\n".join(views.clean(line) for line in timeline.read_text("utf-8", "replace").splitlines()))
+    return 0
+
+
+def _archive(words: list[str]) -> int:
+    from mam.control_plane import loops
+
+    def build(parser: Parser) -> None:
+        add_root(parser)
+        parser.add_argument("loop", nargs="?")
+        parser.add_argument("--older", metavar="30d", help="all loops that ended longer ago than this (d, h)")
+
+    args = verb(words, 2, "mam loop archive --older 30d", "let go of the commits that ended loops still pin", build)
+    mam = Mam.open(root=args.root)
+    before = ended_before(mam, args.older)
+    with mam.registry.view() as view:
+        old = [loop.id for loop in view.loops() if loop.ended_at is not None and loop.ended_at < before]
+    chosen = [args.loop] if args.loop else old
+    freed = sum(loops.archive(mam, loop_id) for loop_id in chosen)
+    emit(args, {"archived": chosen, "pins": freed}, f"archived {len(chosen)} loops, {freed} pins let go")
+    return 0

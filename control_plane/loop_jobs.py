@@ -1,0 +1,166 @@
+"""The jobs of a loop: one for the creator and one for each reviewer a round, each with a name of its own."""
+
+import hashlib
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+from mam.control_plane import benches, jobs, loop_briefs, loop_files, verdicts
+from mam.control_plane.inbox import file_sha256
+from mam.control_plane.loop_briefs import Finding, Place
+from mam.control_plane.loop_machine import Ask, Reviewed, Round, State, Work, WorkEnded
+from mam.control_plane.rows import OPEN, Job, Loop
+from mam.control_plane.wiring import Mam
+from mam.wrappers import git, snapshot
+from mam.wrappers.snapshot import Snapshot
+
+Say = Callable[[str], None]
+ID_CHARS = 64
+
+
+def job_id(loop_id: str, number: int, role: str) -> str:
+    """The name of a loop's job: the same however often it is asked for, and never another loop's."""
+    whole = f"{loop_id}-r{number}-{role}"
+    if 8 <= len(whole) <= ID_CHARS:
+        return whole
+    return f"{loop_id[:20]}-r{number}-{hashlib.sha256(whole.encode()).hexdigest()[:24]}"
+
+
+class LoopJobs:
+    def __init__(self, mam: Mam, loop: Loop, limits: jobs.Limits | None) -> None:
+        self._mam, self._loop, self._limits = mam, loop, limits
+
+    @property
+    def _task(self) -> str:
+        return (Path(self._loop.folder) / "task.md").read_text("utf-8", "surrogateescape")
+
+    # -- asked ------------------------------------------------------------------------------
+
+    def work(self, state: State, order: Work) -> None:
+        """Have the creator's job of a round on its way. Raises what jobs.delegate and jobs.retry raise."""
+        assert state.creator is not None
+        task, head = self._task, state.rounds[-2].head if len(state.rounds) > 1 else None
+        text = loop_briefs.work(task) if order.round == 1 else self._rework(task, state, order.round)
+        place = Place(self._loop.worktree, self._loop.branch, self._loop.base_sha, head)
+        part = jobs.Part(self._loop.id, order.round, place.line())
+        self._send(state.creator, "work", order.round, order.attempt, text, f"{self._loop.title}", part)
+
+    def _rework(self, task: str, state: State, number: int) -> str:
+        refused = next(each for each in reversed(state.rounds[:-1]) if not each.stale)
+        findings = []
+        for review in refused.reviews:
+            with self._mam.registry.view() as view:
+                job = view.job(job_id(self._loop.id, refused.number, review.reviewer))
+            path = jobs.find_report(job) if job is not None else None
+            text = path.read_text("utf-8", "replace") if path is not None else ""
+            findings.append(Finding(f"{review.reviewer} ({review.verdict})", text))
+        return loop_briefs.rework(task, number, findings)
+
+    def ask(self, state: State, order: Ask) -> None:
+        """Have a reviewer's bench and job of a round. Raises BenchFailed, and as `work`."""
+        at = state.round
+        place = Place(self._loop.worktree, self._loop.branch, at.base, at.head)
+        stat, changes = self._stat(at), loop_files.round_folder(self._loop, at.number) / "changes.diff"
+        if self._loop.remote is not None:
+            pins = f"{snapshot.PINS}/{self._loop.id}/{at.number}"
+            text = loop_briefs.remote_review(self._task, place, self._loop.remote, pins, stat)
+            tree = None
+        else:
+            snap = Snapshot(at.head, at.tip, at.captured)
+            bench = benches.open_bench(self._mam, self._loop, at.number, order.reviewer, snap)
+            text = loop_briefs.review(self._task, place, bench, self._loop.test_command, stat, changes)
+            tree = bench.tree
+        part = jobs.Part(self._loop.id, at.number, place.line(), at.base, at.head, tree)
+        title = f"review of {at.head[:12]}: {self._loop.title}"
+        self._send(order.reviewer, order.reviewer, at.number, order.attempt, text, title, part)
+
+    def _stat(self, at: Round) -> str:
+        changes = loop_files.round_folder(self._loop, at.number) / "changes.diff"
+        with changes.open(encoding="utf-8", errors="replace") as file:
+            lines: list[str] = []
+            for line in file:
+                if not line.strip() or len(lines) >= 200:
+                    break
+                lines.append(line.rstrip())
+        return "\n".join(lines)
+
+    def _send(self, session: str, role: str, number: int, attempt: int, text: str, title: str, part: jobs.Part) -> None:
+        name = job_id(self._loop.id, number, role)
+        with self._mam.registry.view() as view:
+            job = view.job(name)
+        if job is None:
+            job = jobs.delegate(self._mam, session, text, title=title, job_id=name, limits=self._limits, part=part)
+            shutil.copyfile(job.brief_path, loop_files.round_folder(self._loop, number) / f"brief-{role}.md")
+        elif job.attempt < attempt and job.state not in OPEN:
+            jobs.retry(self._mam, name)
+
+    # -- answered ---------------------------------------------------------------------------
+
+    def worked(self, order: Work) -> WorkEnded | None:
+        """How the creator's job ended; None while it is open."""
+        job = self._ended("work", order.round, order.attempt)
+        if job is None:
+            return None
+        if job.state == "reported" and job.detail != "report_altered":
+            self._archive(job, order.round)
+            return WorkEnded(job.result == "done", job.result == "failed")
+        return WorkEnded(False, False, f"{job.id} is {job.state}: {job.detail or 'no reason given'}; mam why {job.id}")
+
+    def reviewed(self, state: State, order: Ask) -> Reviewed | None:
+        """What a reviewer said, and why it does not count where it does not; None while it is at work."""
+        job = self._ended(order.reviewer, order.round, order.attempt)
+        if job is None:
+            return None
+        at = state.round
+        why = self._why_not(job, at)
+        path = Path(job.report_path)
+        verdict = job.verdict if not why else None
+        loop_files.verdict(self._loop, at, order.reviewer, verdict, why, path)
+        if path.is_file():
+            self._archive(job, order.round)
+        return Reviewed(order.reviewer, order.attempt, verdict, why)
+
+    def _why_not(self, job: Job, at: Round) -> str:
+        if job.state != "reported":
+            return f"{job.id} is {job.state}: {job.detail or 'no reason given'}"
+        if job.detail == "other_commit":
+            return f"it reviewed {job.seen_sha or 'no commit that it named'}, not {at.head}"
+        if job.verdict is None:
+            return job.detail or ("it reported that it failed" if job.result == "failed" else "it gave no verdict")
+        report = Path(job.report_path)
+        if not report.is_file() or file_sha256(report) != job.report_sha256:
+            return "its report is not the file that was signed"
+        if verdicts.of(report.read_text("utf-8", "replace")) != job.verdict:
+            return "its report does not end with the verdict that was signed"
+        snap = Snapshot(at.head, at.tip, at.captured)
+        return benches.check(self._mam, self._loop, at.number, job.session, snap)
+
+    def _ended(self, role: str, number: int, attempt: int) -> Job | None:
+        with self._mam.registry.view() as view:
+            job = view.job(job_id(self._loop.id, number, role))
+        return job if job is not None and job.state not in OPEN and job.attempt >= attempt else None
+
+    def _archive(self, job: Job, number: int) -> None:
+        folder = self._mam.layout.mam
+        loop_files.archive_report(self._loop, number, job.session, Path(job.report_path), self._mam.settings, folder)
+
+    # -- what changed -------------------------------------------------------------------------
+
+    def write_changes(self, number: int, base: str, head: str) -> bool:
+        """Write the round's diff, its summary first, for people and reviewers; False where there is none."""
+        path = loop_files.round_folder(self._loop, number) / "changes.diff"
+        words = ["diff", "--no-ext-diff", "--no-textconv", "--stat=110", "--patch", f"--output={path}"]
+        git.ask(Path(self._loop.worktree), *words, f"{base}...{head}")
+        return path.stat().st_size > 0
+
+    def publish(self, number: int, base: str, head: str) -> None:
+        """Push the round's two commits to where remote reviewers fetch them; asked for by --remote-review."""
+        if self._loop.remote is not None:
+            name = f"{self._loop.id}/{number}"
+            snapshot.push(self._mam.layout.root, self._loop.remote, name, base, head)
+
+    def withdraw(self, rounds: int) -> None:
+        """Remove from the remote what `publish` put there."""
+        if self._loop.remote is not None and rounds:
+            names = [f"{self._loop.id}/{number}" for number in range(1, rounds + 1)]
+            snapshot.unpush(self._mam.layout.root, self._loop.remote, names)

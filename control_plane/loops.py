@@ -1,0 +1,302 @@
+"""Review loops as rows: begun, saved, cancelled, archived. loop_run.py carries them out, loop_machine.py decides."""
+
+import json
+import secrets
+import sqlite3
+import time
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from mam.broker import spool, topics
+from mam.broker.bodies import now_ms
+from mam.broker.errors import Busy, MamError, Usage
+from mam.control_plane import benches, jobs, locks, loop_files, loop_machine, promote
+from mam.control_plane.jobs import need_session
+from mam.control_plane.loop_machine import State
+from mam.control_plane.rows import LIVE, Loop
+from mam.control_plane.tree_names import NoCommit
+from mam.control_plane.view import View
+from mam.control_plane.wiring import Mam
+from mam.wrappers import git, gitfiles, snapshot
+from mam.wrappers.git import GitFailed
+
+ISOLATIONS = ("worktree", "in-place")
+
+
+class UnknownLoop(MamError):
+    code = "unknown_loop"
+    exit_code = 2
+    message = "there is no loop {loop!r}"
+    remedy_text = "`mam loop list` shows them"
+
+
+class LoopExists(MamError):
+    code = "loop_exists"
+    message = "there is a loop {loop} already ({state})"
+    remedy_text = "`mam loop resume {loop}` goes on with it; leave --id out for a new one"
+
+
+class LoopRuns(MamError):
+    code = "loop_runs"
+    message = "a loop runs already: {loop}"
+    remedy_text = "wait for its end, or `mam loop cancel {loop}`"
+
+
+class LoopEnded(MamError):
+    code = "loop_ended"
+    message = "{loop} has ended: {outcome}"
+    remedy_text = "`mam loop show {loop}`; `mam loop run` begins another one"
+
+
+class NotAWorktree(MamError):
+    code = "not_a_worktree"
+    exit_code = 2
+    message = "{path} cannot be reviewed: {why}"
+    remedy_text = "{hint}"
+
+
+class Wish(NamedTuple):
+    """What `loop run` was asked for; everything that can be wrong with it is found before anything begins."""
+
+    task: str
+    worktree: Path
+    creator: str | None
+    reviewers: Sequence[str]
+    base: str | None = None
+    rounds: int = 3
+    isolation: str = "worktree"
+    promote: str = "none"
+    remote: str | None = None
+    test_command: str | None = None
+    loop_id: str | None = None
+
+
+@contextmanager
+def held(mam: Mam, loop_id: str) -> Generator[None]:
+    """
+    Be the one process that carries this loop out, and the one loop of this control root.
+
+    The locks live as long as the process: a killed one's successor gets them at
+    once, a living one's never. Raises LoopRuns.
+    """
+    mam.check_place()
+    mam.layout.loops.mkdir(mode=0o700, exist_ok=True)
+    try:
+        with locks.hold(_lock(mam, loop_id), wait_s=0), locks.hold(mam.layout.loops / "one.lock", wait_s=0):
+            (mam.layout.loops / "one.lock").write_text(loop_id, "ascii")
+            yield
+    except Busy as error:
+        taken = (
+            (mam.layout.loops / "one.lock").read_text("ascii") if str(error.data["what"]).endswith("one.lock") else ""
+        )
+        raise LoopRuns(loop=taken or loop_id) from error
+
+
+def _lock(mam: Mam, loop_id: str) -> Path:
+    return mam.layout.loops / f"{loop_id}.lock"
+
+
+def runs(mam: Mam, loop_id: str) -> bool:
+    """Whether some process carries this loop out at this moment."""
+    try:
+        with locks.hold(_lock(mam, loop_id), wait_s=0):
+            return False
+    except (Busy, FileNotFoundError):
+        return _lock(mam, loop_id).exists()
+
+
+def need(view: View, loop_id: str) -> Loop:
+    """Raises UnknownLoop."""
+    loop = view.loop(loop_id)
+    if loop is None:
+        raise UnknownLoop(loop=loop_id)
+    return loop
+
+
+def begin(mam: Mam, wish: Wish) -> Loop:
+    """
+    Check everything and enter the loop; nothing is sent yet. The caller holds its lock.
+
+    Raises: Usage, BadName, NotAWorktree, NoCommit, UnknownSession, SessionNotRunning, LoopExists.
+    """
+    _check_words(wish)
+    loop_id = topics.check_name(wish.loop_id, "loop") if wish.loop_id else new_id()
+    tree = check_worktree(mam, wish.worktree, review_only=wish.creator is None)
+    with mam.registry.view() as view:
+        _check_people(view, wish, tree)
+        existing = view.loop(loop_id)
+        if existing is not None:
+            raise LoopExists(loop=loop_id, state=existing.outcome or existing.state)
+    now = now_ms()
+    state = State(tuple(wish.reviewers), wish.creator, wish.rounds)
+    loop = Loop(
+        id=loop_id,
+        state=state.phase,
+        generation=1,
+        worktree=str(tree),
+        branch=gitfiles.branch_of(tree),
+        base_sha=_base(mam, tree, wish.base),
+        creator=wish.creator,
+        reviewers=json.dumps(list(wish.reviewers)),
+        isolation=wish.isolation,
+        promote=wish.promote,
+        remote=wish.remote,
+        test_command=wish.test_command,
+        title=" ".join(wish.task.strip().splitlines()[0].split())[:120],
+        folder=str(mam.layout.loops / loop_id),
+        checkpoint=json.dumps(loop_machine.to_json(state)),
+        created_at=now,
+        updated_at=now,
+    )
+    Path(loop.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
+    (Path(loop.folder) / "task.md").write_text(wish.task, "utf-8", "surrogateescape")
+    try:
+        with mam.registry.transaction() as tx:
+            tx.put(loop)
+    except sqlite3.IntegrityError as error:
+        raise LoopExists(loop=loop_id, state="new") from error
+    who = f"creator {wish.creator or '(none: review only)'}, reviewers {', '.join(wish.reviewers)}"
+    loop_files.note(loop, f"begun on {tree}, base {loop.base_sha}; {who}")
+    return loop
+
+
+def new_id() -> str:
+    return f"loop-{secrets.token_hex(4)}"
+
+
+def _check_words(wish: Wish) -> None:
+    if not wish.reviewers:
+        raise Usage(what="a loop needs reviewers", hint="--reviewers A,B or --all-reviewers")
+    if len(set(wish.reviewers)) != len(wish.reviewers):
+        raise Usage(what="a reviewer is named twice", hint="name each once")
+    if wish.creator in wish.reviewers:
+        raise Usage(what=f"{wish.creator} cannot review its own work", hint="choose another reviewer")
+    if not 1 <= wish.rounds <= 50:
+        raise Usage(what="--rounds takes 1 to 50", hint="--rounds 3")
+    if wish.promote not in promote.MODES or wish.isolation not in ISOLATIONS:
+        raise Usage(what="--promote or --review-isolation is none of the choices", hint="`mam loop run --help`")
+
+
+def check_worktree(mam: Mam, path: Path, *, review_only: bool) -> Path:
+    """The top of the work tree at *path*, where it is one of this repository. Raises NotAWorktree."""
+    hint = "`mam worktree list` shows what can be"
+    if not path.is_dir():
+        raise NotAWorktree(path=str(path), why="it is no directory", hint=hint)
+    if gitfiles.is_bare_folder(path):
+        raise NotAWorktree(path=str(path), why="it is a bare repository", hint=hint)
+    try:
+        top = git.top(path)
+    except git.NoRepository as error:
+        raise NotAWorktree(path=str(path), why="it lies in no work tree", hint=hint) from error
+    if gitfiles.shared_dir(top) != gitfiles.shared_dir(mam.layout.root):
+        raise NotAWorktree(path=str(path), why=f"it belongs to another repository than {mam.layout.root}", hint=hint)
+    if not review_only and top.resolve() == mam.layout.root.resolve():
+        why = "it is the main checkout, which no writer changes"
+        raise NotAWorktree(path=str(path), why=why, hint="`mam worktree prepare NAME`, or --review-only")
+    return top
+
+
+def _check_people(view: View, wish: Wish, tree: Path) -> None:
+    for name in (*([wish.creator] if wish.creator else []), *wish.reviewers):
+        session = need_session(view, name)
+        if session.status not in LIVE:
+            raise jobs.SessionNotRunning(session=name, status=session.status)
+        if name == wish.creator and Path(session.cwd).resolve() != tree.resolve():
+            why = f"its creator {name} works in {session.cwd}"
+            raise NotAWorktree(path=str(tree), why=why, hint=f"`mam loop run --worktree {session.cwd} …`")
+
+
+def _base(mam: Mam, tree: Path, base: str | None) -> str:
+    """The commit that the work began at: as given, else where the branch left the main checkout's."""
+    if base is not None:
+        sha = git.resolve(tree, base)
+        if sha is None:
+            raise NoCommit(revision=base, folder=str(tree), hint="correct --base")
+        return sha
+    main = gitfiles.branch_of(mam.layout.root)
+    other = f"refs/heads/{main}" if main else gitfiles.commit_of(mam.layout.root) or "HEAD"
+    try:
+        return git.ask(tree, "merge-base", other, "HEAD").split()[0]
+    except (GitFailed, IndexError) as error:
+        hint = "its history begins elsewhere, or is cut short (a shallow clone): give --base REV"
+        raise NoCommit(revision=f"the merge base with {main}", folder=str(tree), hint=hint) from error
+
+
+def reviewers_of(view: View) -> list[str]:
+    """Every living session that may review."""
+    return [s.name for s in view.sessions() if s.status in LIVE and "reviewer" in s.role.split(",")]
+
+
+def state_of(loop: Loop) -> State:
+    return loop_machine.from_json(json.loads(loop.checkpoint))
+
+
+def save(mam: Mam, loop: Loop, state: State) -> Loop:
+    """Write the checkpoint; never over one that another process wrote in between. Raises LoopRuns."""
+    with mam.registry.transaction() as tx:
+        current = need(tx, loop.id)
+        if current.generation != loop.generation:
+            raise LoopRuns(loop=loop.id)
+        now = now_ms()
+        after = replace(
+            current,
+            state=state.phase,
+            generation=loop.generation + 1,
+            checkpoint=json.dumps(loop_machine.to_json(state)),
+            updated_at=now,
+            round=len(state.rounds),
+            head_sha=(state.round.head or current.head_sha) if state.rounds else None,
+            outcome=state.outcome,
+            detail=state.detail or None,
+            ended_at=now if state.phase == "ended" else None,
+        )
+        tx.put(after)
+    loop_files.summary(after, state)
+    spool.wake(mam.layout.monitor_wake)
+    return after
+
+
+def ask_cancel(mam: Mam, loop_id: str) -> Loop:
+    """Note that a loop is to be cancelled; whoever carries it out sees that. Raises UnknownLoop, LoopEnded."""
+    with mam.registry.transaction() as tx:
+        loop = need(tx, loop_id)
+        if loop.ended_at is not None:
+            raise LoopEnded(loop=loop_id, outcome=loop.outcome)
+        asked = replace(loop, cancel_at=loop.cancel_at or now_ms())
+        tx.put(asked)
+    return asked
+
+
+def await_end(mam: Mam, loop_id: str, *, wait_s: float = 120.0) -> Loop:
+    """The loop when the process that carries it out has ended it, or as it is after *wait_s*. Raises UnknownLoop."""
+    deadline = time.monotonic() + wait_s
+    while True:
+        with mam.registry.view() as view:
+            loop = need(view, loop_id)
+        if loop.ended_at is not None or time.monotonic() > deadline:
+            return loop
+        time.sleep(0.05)
+
+
+def exit_code(loop: Loop, state: State) -> int:
+    """0: passed, and promoted as asked. 3: refused by a reviewer, or failed by its creator. 1: anything else."""
+    if loop.outcome == "passed":
+        return 0 if state.promoted else 1
+    by_creator = loop.outcome == "failed" and bool(state.rounds) and not state.round.head
+    return 3 if loop.outcome == "not_pass" or by_creator else 1
+
+
+def archive(mam: Mam, loop_id: str) -> int:
+    """Put an ended loop away: its commits are pinned no longer. Its folder stays. How many pins there were."""
+    with mam.registry.view() as view:
+        loop = need(view, loop_id)
+        if loop.ended_at is None:
+            raise LoopRuns(loop=loop_id)
+    benches.close_all(mam, loop_id)
+    freed = snapshot.unpin(mam.layout.root, loop_id)
+    with mam.registry.transaction() as tx:
+        tx.put(replace(need(tx, loop_id), archived_at=now_ms()))
+    return freed

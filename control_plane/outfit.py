@@ -1,0 +1,140 @@
+"""What a fresh worktree needs so that work can begin: submodules, excludes, a virtual environment, a setup command."""
+
+import os
+import shutil
+import tomllib
+from collections.abc import Callable, Sequence
+from pathlib import Path, PurePosixPath
+
+from mam.broker import faults
+from mam.broker.errors import MamError
+from mam.control_plane.wiring import Mam
+from mam.wrappers import dirt, git, gitfiles, process
+from mam.wrappers.git import GitFailed
+
+Say = Callable[[str], None]
+
+# Never to be staged, in any work tree of the repository: git has one exclude file for all. No slash behind .venv,
+# so that a link of that name is meant as well.
+EXCLUDED = ("/.venv", ".pytest_cache/", "__pycache__/", ".mypy_cache/", ".ruff_cache/", "*.egg-info/")
+# Ignored things that a command makes again; anything else that git ignores is somebody's (.env, notes, data).
+_REGENERABLE = {
+    ".venv", "venv", "node_modules", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".tox", ".nox",
+    "target", "build", "dist", ".eggs", ".gradle", ".next", ".turbo", "htmlcov", ".hypothesis", ".cache",
+}  # fmt: skip
+_REGENERABLE_ENDS = (".pyc", ".pyo", ".o", ".so", ".egg-info", ".class")
+_TEST_EXTRAS = ("dev", "test", "tests", "testing")
+SETUP_S = 3600.0
+
+
+class OutfitFailed(MamError):
+    code = "outfit_failed"
+    message = "the worktree could not be fitted out: {what}\n{why}"
+    remedy_text = "{hint}"
+
+
+def regenerable(name: str) -> bool:
+    """Whether the ignored path *name* (relative, `/` behind a folder) is a cache, an environment or a build product."""
+    path = PurePosixPath(name)
+    return any(part in _REGENERABLE or part.endswith(_REGENERABLE_ENDS) for part in path.parts)
+
+
+def environment(mam: Mam, tree: Path, *, venv: bool | None, setup: str, say: Say) -> None:
+    """A virtual environment of *tree*'s own (*venv* None: where it is Python), then *setup*. Raises OutfitFailed."""
+    environ = {k: v for k, v in mam.settings.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH")}
+    if venv if venv is not None else is_python(tree):
+        _venv(tree, environ, say)
+        faults.point("worktree.venv")
+    if setup:
+        say(f"setup: {setup}")
+        _do(["sh", "-c", setup], tree, environ, hint="correct the command of --setup")
+
+
+def is_python(tree: Path) -> bool:
+    return any((tree / name).exists() for name in ("pyproject.toml", "setup.py", "requirements.txt"))
+
+
+def submodules(root: Path, tree: Path, say: Say) -> None:
+    """
+    Check out the submodules of *tree*, taken from the main checkout's own clones where it has them.
+
+    So no network is needed for what is here already, and commits that were never pushed are found.
+    """
+    links = [entry.path for entry in dirt.index_entries(tree) if entry.mode == "160000"]
+    named = _names(tree)
+    for path in links:
+        if path not in named:
+            continue  # a link that .gitmodules does not know: nothing says where it would come from
+        say(f"submodule {path}")
+        words = ["-c", "protocol.file.allow=always"]
+        if gitfiles.own_dir(root / path) is not None:
+            words += ["-c", f"submodule.{named[path]}.url={root / path}"]
+        try:
+            git.act(tree, *words, "submodule", "update", "--init", "--", path)
+        except GitFailed as error:
+            hint = f"`git submodule update --init {path}` in the main checkout, then again"
+            raise OutfitFailed(what=f"submodule {path}", why=str(error), hint=hint) from error
+        submodules(root / path, tree / path, say)
+
+
+def _names(tree: Path) -> dict[str, str]:
+    """Submodule names by their paths, as .gitmodules says."""
+    if not (tree / ".gitmodules").exists():
+        return {}
+    said = git.ask(tree, "config", "-z", "--file", ".gitmodules", "--get-regexp", r"^submodule\..*\.path$")
+    found = {}
+    for record in said.split("\0"):
+        key, _, path = record.partition("\n")
+        if path:
+            found[path] = key.removeprefix("submodule.").removesuffix(".path")
+    return found
+
+
+def _venv(tree: Path, environ: dict[str, str], say: Say) -> None:
+    target = tree / ".venv"
+    search = environ.get("PATH", os.defpath)
+    uv = shutil.which("uv", path=search)
+    python = shutil.which("python3", path=search) or "python3"
+    if target.is_symlink():
+        target.unlink()  # a shared environment would import the code of whoever installed last
+    say(f"making {target}")
+    if not (target / "bin" / "python").exists():
+        make = [uv, "venv", "--quiet", str(target)] if uv else [python, "-m", "venv", str(target)]
+        _do(make, tree, environ, hint="--no-venv, or --setup with what your project needs")
+    wanted = _wanted(tree)
+    if not wanted:
+        return
+    say(f"installing {' '.join(wanted)}")
+    inside = str(target / "bin" / "python")
+    install = [uv, "pip", "install", "--quiet", "--python", inside] if uv else [inside, "-m", "pip", "install", "-q"]
+    if not uv:
+        install.append("--disable-pip-version-check")
+    _do([*install, *wanted], tree, environ, hint="--no-venv, or --setup with what your project needs")
+
+
+def _wanted(tree: Path) -> list[str]:
+    """What to install: the project itself with its test extras, or its requirements."""
+    words: list[str] = []
+    for name in ("requirements.txt", "requirements-dev.txt"):
+        if (tree / name).exists():
+            words += ["-r", name]
+    project = tree / "pyproject.toml"
+    if project.exists():
+        try:
+            said = tomllib.loads(project.read_text("utf-8"))
+        except (ValueError, OSError) as error:
+            hint = "repair it, or --no-venv"
+            raise OutfitFailed(what="pyproject.toml", why=str(error), hint=hint) from error
+        if "project" in said or "build-system" in said:
+            extras = [name for name in _TEST_EXTRAS if name in said.get("project", {}).get("optional-dependencies", {})]
+            words += ["-e", f".[{','.join(extras)}]" if extras else "."]
+    elif (tree / "setup.py").exists():
+        words += ["-e", "."]
+    return words
+
+
+def _do(command: Sequence[str], tree: Path, environ: dict[str, str], *, hint: str) -> None:
+    try:
+        process.run(command, cwd=tree, env=environ, timeout_s=SETUP_S)
+    except MamError as error:
+        raise OutfitFailed(what=" ".join(command)[:300], why=str(error)[-2000:], hint=hint) from error

@@ -1,0 +1,141 @@
+"""
+What a work tree holds that no commit has, however it is hidden.
+
+Settings, index flags and submodules can hide changes from a plain `git status`;
+each is looked through here, with the tree and its index left as they are.
+"""
+
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from mam.wrappers import git, gitfiles
+from mam.wrappers.git import GitFailed
+
+# As the configuration of a repository or of a user might turn each of them off.
+_SEE_ALL = ["-c", "status.showUntrackedFiles=all", "-c", "core.fileMode=true", "-c", "core.untrackedCache=false"]
+_STATUS = ["status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames"]
+
+# What git keeps of an operation that was begun: removing the tree would throw it away.
+_UNFINISHED = {
+    "MERGE_HEAD": "a merge in progress",
+    "CHERRY_PICK_HEAD": "a cherry-pick in progress",
+    "REVERT_HEAD": "a revert in progress",
+    "BISECT_LOG": "a bisection in progress",
+    "rebase-merge": "a rebase in progress",
+    "rebase-apply": "a rebase or am in progress",
+}
+
+
+class Dirt(NamedTuple):
+    """One path, relative to the tree's top, and in words what is not committed about it."""
+
+    path: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.path}: {self.what}"
+
+
+class Entry(NamedTuple):
+    """One file of the index with its flag letter: lower case is assume-unchanged, S is skip-worktree."""
+
+    flag: str
+    mode: str
+    sha: str
+    path: str
+
+
+def look(tree: Path, *, unpushed_submodules: bool = False) -> list[Dirt]:
+    """
+    Everything in *tree* that no commit has; empty where all is committed.
+
+    Ignored files do not count. With *unpushed_submodules* also commits of submodules
+    that no remote of theirs has: removing a worktree removes their objects.
+
+    Raises GitFailed where the tree cannot be looked at; that is never "clean".
+    """
+    found = unfinished(tree) + status(tree)
+    entries = index_entries(tree)
+    found += _hidden_by_flags(tree, entries)
+    for entry in entries:
+        if entry.mode == "160000" and gitfiles.own_dir(tree / entry.path) is not None:
+            found += _inside(tree, entry.path, unpushed_submodules)
+    return list(dict.fromkeys(found))
+
+
+def unfinished(tree: Path) -> list[Dirt]:
+    own = gitfiles.own_dir(tree)
+    return [Dirt(".", what) for name, what in _UNFINISHED.items() if own and (own / name).exists()]
+
+
+def status(tree: Path, index: Path | None = None) -> list[Dirt]:
+    """What `git status` says with every setting that could hide something turned off."""
+    return parse_status(git.ask(tree, *_SEE_ALL, *_STATUS, index=index))
+
+
+def parse_status(text: str) -> list[Dirt]:
+    """The records of `status --porcelain=v2 -z --no-renames`."""
+    found = []
+    for record in text.split("\0"):
+        match record[:2]:
+            case "1 ":
+                fields = record.split(" ", 8)
+                found.append(Dirt(fields[8], _changed(fields[1], fields[2])))
+            case "u ":
+                found.append(Dirt(record.split(" ", 10)[10], "unmerged"))
+            case "? ":
+                found.append(Dirt(record[2:], "untracked"))
+    return found
+
+
+def _changed(xy: str, sub: str) -> str:
+    staged, unstaged = xy[0] != ".", xy[1] != "."
+    if sub.startswith("S"):
+        parts = [
+            word for letter, word in zip("CMU", ("commit", "changes", "untracked files"), strict=True) if letter in sub
+        ]
+        return f"submodule with {', '.join(parts) or 'another commit'}"
+    if staged and unstaged:
+        return "staged and changed again"
+    return "staged" if staged else "deleted" if xy[1] == "D" else "changed"
+
+
+def index_entries(tree: Path) -> list[Entry]:
+    found = []
+    for record in git.ask(tree, "ls-files", "-v", "-s", "-z").split("\0"):
+        head, tab, path = record.partition("\t")
+        if tab:
+            flag, mode, sha, _ = head.split(" ")
+            found.append(Entry(flag, mode, sha, path))
+    return found
+
+
+def _hidden_by_flags(tree: Path, entries: list[Entry]) -> list[Dirt]:
+    """Changes of files that an index flag hides: seen through an index that has no flags."""
+    flagged = {
+        entry.path for entry in entries if entry.flag.islower() or (entry.flag == "S" and (tree / entry.path).exists())
+    }
+    if not flagged:
+        return []
+    with tempfile.TemporaryDirectory(prefix="mam-index-") as folder:
+        fresh = Path(folder) / "index"
+        git.ask(tree, "read-tree", "HEAD", index=fresh)
+        return [dirt for dirt in status(tree, fresh) if dirt.path in flagged]
+
+
+def _inside(tree: Path, path: str, unpushed: bool) -> list[Dirt]:
+    inner = tree / path
+    found = [Dirt(f"{path}/{dirt.path}", dirt.what) for dirt in look(inner, unpushed_submodules=unpushed)]
+    if unpushed:
+        found += [Dirt(path, f"submodule commit {sha[:12]} is on no remote") for sha in _unpushed(inner)]
+    return found
+
+
+def _unpushed(submodule: Path) -> list[str]:
+    """The newest commits of any branch or HEAD of *submodule* that none of its remotes is known to have."""
+    try:
+        said = git.ask(submodule, "rev-list", "--max-count=1", "HEAD", "--branches", "--not", "--remotes")
+    except GitFailed:
+        return []  # an unborn HEAD holds no commits
+    return said.split()

@@ -1,0 +1,73 @@
+"""Where git keeps what: read from its files, without a process and without git itself. Standard library only."""
+
+import re
+from pathlib import Path
+
+_SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+
+
+def own_dir(tree: Path) -> Path | None:
+    """The git directory of the work tree whose top is *tree*, or of a bare repository; None where there is none."""
+    dot_git = tree / ".git"
+    if dot_git.is_dir():
+        return dot_git
+    try:
+        text = dot_git.read_text("utf-8", "surrogateescape")
+    except OSError:
+        return tree if is_bare_folder(tree) else None
+    folder = tree / text.removeprefix("gitdir:").strip()
+    return folder if folder.is_dir() else None
+
+
+def is_bare_folder(folder: Path) -> bool:
+    return (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()
+
+
+def shared_dir(tree: Path) -> Path | None:
+    """The directory that all work trees of *tree*'s repository share, resolved; None where there is none."""
+    own = own_dir(tree)
+    if own is None:
+        return None
+    try:
+        own = own / (own / "commondir").read_text("utf-8", "surrogateescape").strip()
+    except OSError:
+        pass  # the main work tree has none: it is the shared one itself
+    return own.resolve()
+
+
+def head_of(tree: Path) -> str:
+    """What HEAD of *tree* says: a full sha where it is detached, else `ref: refs/heads/…`; empty where unreadable."""
+    own = own_dir(tree)
+    try:
+        return (own / "HEAD").read_text("utf-8", "surrogateescape").strip() if own else ""
+    except OSError:
+        return ""
+
+
+def branch_of(tree: Path) -> str | None:
+    """The branch that *tree* is on; None where its HEAD is detached or unreadable."""
+    head = head_of(tree)
+    return head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else None
+
+
+def commit_of(tree: Path) -> str | None:
+    """The full sha that HEAD of *tree* names; None for an unborn branch, and where the files do not say it."""
+    head = head_of(tree)
+    if not head.startswith("ref: "):
+        return head if _SHA.fullmatch(head) else None
+    name, shared = head.removeprefix("ref: "), shared_dir(tree)
+    if shared is None:
+        return None
+    try:
+        sha = (shared / name).read_text("ascii").strip()
+        return sha if _SHA.fullmatch(sha) else None
+    except (OSError, ValueError):
+        return _packed(shared, name)
+
+
+def _packed(shared: Path, name: str) -> str | None:
+    try:
+        lines = (shared / "packed-refs").read_text("utf-8", "surrogateescape").splitlines()
+    except OSError:
+        return None
+    return next((line[: -len(name) - 1] for line in lines if line.endswith(f" {name}") and line[0] not in "#^"), None)

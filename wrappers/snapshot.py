@@ -1,0 +1,140 @@
+"""
+One exact commit of a work tree, uncommitted work included, without touching the tree, its index or its branch.
+
+Commits under review are pinned by refs, so that no garbage collection can take
+them while somebody may still ask about them.
+"""
+
+import shutil
+import tempfile
+from pathlib import Path
+from typing import NamedTuple
+
+from mam.broker import faults
+from mam.broker.errors import MamError
+from mam.wrappers import dirt, git, gitfiles
+
+_AUTHOR = {"GIT_AUTHOR_NAME": "mam", "GIT_AUTHOR_EMAIL": "mam@localhost"}
+_COMMITTER = {"GIT_COMMITTER_NAME": "mam", "GIT_COMMITTER_EMAIL": "mam@localhost"}
+PINS = "refs/mam/review"
+
+
+class NotCapturable(MamError):
+    code = "not_capturable"
+    message = "{tree} cannot be captured as one commit: {why}"
+    remedy_text = "{hint}"
+
+
+class Snapshot(NamedTuple):
+    """*head* is what is to be reviewed; it is a commit of our own (*captured*) where work was not committed."""
+
+    head: str
+    tip: str
+    captured: bool
+
+
+def capture(tree: Path, message: str) -> Snapshot:
+    """
+    The commit that holds everything in *tree* which git does not ignore.
+
+    The branch's tip where all is committed; else a new commit on top of it, which
+    no branch contains yet. Raises NotCapturable for what one commit cannot hold:
+    an operation in progress, changes inside submodules, a repository inside.
+    """
+    tip = gitfiles.commit_of(tree) or git.resolve(tree, "HEAD")
+    if tip is None:
+        raise NotCapturable(tree=str(tree), why="it has no commit yet", hint="make a first commit")
+    found = dirt.look(tree)
+    if not found:
+        return Snapshot(tip, tip, captured=False)
+    whole = _whole_tree(tree, found)
+    faults.point("snapshot.commit")
+    words = ("-c", "commit.gpgSign=false", "commit-tree", whole, "-p", tip, "-m", message)
+    head = git.act(tree, *words, variables={**_AUTHOR, **_COMMITTER})
+    return Snapshot(head, tip, captured=True)
+
+
+def still(tree: Path, snapshot: Snapshot) -> bool:
+    """Whether *tree* holds exactly what *snapshot* captured: the same tip, and nothing more or less beside it."""
+    if (gitfiles.commit_of(tree) or git.resolve(tree, "HEAD")) != snapshot.tip:
+        return False
+    found = dirt.look(tree)
+    if not snapshot.captured:
+        return not found
+    try:
+        return bool(found) and _whole_tree(tree, found) == git.ask(tree, "rev-parse", f"{snapshot.head}^{{tree}}")
+    except NotCapturable:
+        return False
+
+
+def _whole_tree(tree: Path, found: list[dirt.Dirt]) -> str:
+    """The tree object of everything that git does not ignore, made on a copy of the index."""
+    _check(tree, found)
+    own = gitfiles.own_dir(tree)
+    with tempfile.TemporaryDirectory(prefix="mam-index-") as folder:
+        index = Path(folder) / "index"
+        if own is not None and (own / "index").exists():
+            shutil.copy2(own / "index", index)  # with its file times: unchanged files are not read again
+        variables = {"GIT_INDEX_FILE": str(index)}
+        flagged = [entry.path for entry in dirt.index_entries(tree) if entry.flag.islower()]
+        if flagged:
+            words = ("update-index", "--no-assume-unchanged", "-z", "--stdin")
+            git.act(tree, *words, variables=variables, stdin="\0".join(flagged))
+        git.act(tree, "-c", "core.fileMode=true", "add", "--all", variables=variables)
+        return git.act(tree, "write-tree", variables=variables)
+
+
+def _check(tree: Path, found: list[dirt.Dirt]) -> None:
+    for item in found:
+        if item.path == "." or item.what == "unmerged":
+            raise NotCapturable(tree=str(tree), why=f"{item}", hint="finish or abort it first")
+        if item.what.startswith("submodule") or _in_submodule(tree, item.path):
+            raise NotCapturable(tree=str(tree), why=f"{item}", hint="commit and push it in the submodule first")
+        if item.what == "untracked" and item.path.endswith("/") and (tree / item.path / ".git").exists():
+            hint = f"move it out, or add `/{item.path}` to .git/info/exclude"
+            raise NotCapturable(tree=str(tree), why=f"{item.path} is a repository of its own", hint=hint)
+
+
+def _in_submodule(tree: Path, path: str) -> bool:
+    return any((tree / parent / ".git").exists() for parent in Path(path).parents if parent != Path("."))
+
+
+def pin(folder: Path, name: str, base: str, head: str) -> None:
+    """Keep both commits of a round: refs/mam/review/<name>/{base,head}. Twice with the same shas is harmless."""
+    faults.point("snapshot.pin")
+    text = "".join(f"update {PINS}/{name}/{which} {sha}\n" for which, sha in (("base", base), ("head", head)))
+    git.act(folder, "update-ref", "--stdin", stdin=text)
+
+
+def pinned(folder: Path, name: str) -> tuple[str, str] | None:
+    """The (base, head) that were pinned under *name*, or None."""
+    base, head = (git.resolve(folder, f"{PINS}/{name}/{which}") for which in ("base", "head"))
+    return (base, head) if base and head else None
+
+
+def pins(folder: Path) -> dict[str, str]:
+    """All pins by their names below refs/mam/review."""
+    said = git.ask(folder, "for-each-ref", "--format=%(refname) %(objectname)", PINS)
+    rows = (line.split(" ") for line in said.splitlines())
+    return {name.removeprefix(f"{PINS}/"): sha for name, sha in rows}
+
+
+def unpin(folder: Path, prefix: str) -> int:
+    """Let go of every pin below *prefix*; how many there were."""
+    found = [name for name in pins(folder) if name.startswith(f"{prefix}/")]
+    if found:
+        git.act(folder, "update-ref", "--stdin", stdin="".join(f"delete {PINS}/{name}\n" for name in found))
+    return len(found)
+
+
+def push(folder: Path, remote: str, name: str, base: str, head: str) -> None:
+    """Put both commits of a round on *remote* under their pins. Raises GitFailed."""
+    git.act(folder, "push", "--quiet", "--", remote, f"{base}:{PINS}/{name}/base", f"{head}:{PINS}/{name}/head")
+
+
+def unpush(folder: Path, remote: str, names: list[str]) -> None:
+    """Remove pins from *remote*; those that are not there do not matter. Raises GitFailed."""
+    there = git.ask(folder, "ls-remote", remote, f"{PINS}/*").split()[1::2]
+    gone = [ref for ref in there if ref.removeprefix(f"{PINS}/").rsplit("/", 1)[0] in names]
+    if gone:
+        git.act(folder, "push", "--quiet", "--delete", "--", remote, *gone)
