@@ -32,6 +32,10 @@ def job_state(job_id: str) -> str:
     return f"jobs/{job_id}/state"
 
 
+def loop_state(loop_id: str) -> str:
+    return f"loops/{loop_id}/state"
+
+
 def inbox(session: str) -> str:
     return f"agents/{session}/inbox"
 

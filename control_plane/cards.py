@@ -1,4 +1,4 @@
-"""Retained cards for viewers: one a job, one of the monitor, and findings. The rows are the truth."""
+"""Retained cards for viewers: one a job, one a loop, one of the monitor, and findings. The rows are the truth."""
 
 from collections.abc import Mapping
 
@@ -10,7 +10,7 @@ from mam.broker.signing import seal
 from mam.broker.version import VERSION
 from mam.control_plane import watch
 from mam.control_plane.keyring import Keyring
-from mam.control_plane.rows import OPEN, Finding, Job
+from mam.control_plane.rows import OPEN, Finding, Job, Loop
 from mam.control_plane.view import View
 
 KEPT_MS = 24 * 3600 * 1000
@@ -23,6 +23,8 @@ class Cards:
         self._shown: dict[str, int] = {}  # job -> updated_at of the card that is out
         self._since = now_ms() - KEPT_MS  # older cards are gone, and stay so
         self._cleared: set[str] = set()
+        self._loops_shown: dict[str, int] = {}
+        self._loops_since = self._since
 
     def will(self) -> Will:
         """What the broker says of the monitor when its connection breaks."""
@@ -41,6 +43,9 @@ class Cards:
         self._shown.clear()
         for job in view.open_jobs():
             self._show(bus, job)
+        self._loops_shown.clear()
+        for loop in view.loops(only_open=True):
+            self._show_loop(bus, loop)
 
     def refresh(self, bus: Bus, view: View) -> None:
         """Publish the cards of jobs that changed since the last call."""
@@ -49,6 +54,10 @@ class Cards:
             self._since = max(self._since, job.updated_at)
             if self._shown.get(job.id) != job.updated_at:
                 self._show(bus, job)
+        for loop in view.rows(Loop, "WHERE updated_at >= ? ORDER BY updated_at", (self._loops_since,)):
+            self._loops_since = max(self._loops_since, loop.updated_at)
+            if self._loops_shown.get(loop.id) != loop.updated_at:
+                self._show_loop(bus, loop)
 
     def expire(self, bus: Bus, view: View, now: int) -> None:
         """Clear the cards of jobs that ended a day ago, or were archived."""
@@ -57,6 +66,16 @@ class Cards:
             if job.id not in self._cleared and bus.publish(topics.job_state(job.id), b"", retain=True):
                 self._cleared.add(job.id)
             self._shown.pop(job.id, None)
+        for loop in view.rows(Loop, "WHERE ended_at BETWEEN ? AND ?", (now - 3 * KEPT_MS, now - KEPT_MS)):
+            if loop.id not in self._cleared and bus.publish(topics.loop_state(loop.id), b"", retain=True):
+                self._cleared.add(loop.id)
+
+    def _show_loop(self, bus: Bus, loop: Loop) -> None:
+        topic = topics.loop_state(loop.id)
+        shown = ("title", "state", "round", "base_sha", "head_sha", "outcome", "detail", "updated_at")
+        data = {"loop": loop.id, **{name: getattr(loop, name) for name in shown}}
+        if bus.publish(topic, self._sealed("loop", loop.updated_at, data, topic), retain=True):
+            self._loops_shown[loop.id] = loop.updated_at
 
     def _show(self, bus: Bus, job: Job) -> None:
         self._cleared.discard(job.id)

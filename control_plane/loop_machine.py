@@ -179,7 +179,7 @@ def step(state: State, event: Event) -> Answer:
         case Reviewed() if state.phase == "reviewing":
             return _reviewed(state, event)
         case Looked(same) if state.phase == "checking":
-            return _judge(state) if same else _stale(state)
+            return _refused(state) if same else _stale(state)
         case Promoted(what) if state.phase == "promoting":
             return _end(replace(state, promoted=what), "passed", "")
         case NotPromoted(moved, why) if state.phase == "promoting":
@@ -258,12 +258,13 @@ def _reviewed(state: State, event: Reviewed) -> Answer:
     if not all(review.settled for review in reviews):
         return after, pending(after)
     missing = [f"{review.reviewer}: {review.why}" for review in reviews if review.verdict is None]
-    return _stuck(after, f"no verdict from {'; '.join(missing)}") if missing else _go(after, "checking")
+    if missing:
+        return _stuck(after, f"no verdict from {'; '.join(missing)}")
+    # A promotion looks for itself whether the worktree moved; a refusal must be known to be of the current work.
+    return _go(after, "promoting" if all(review.verdict == "pass" for review in reviews) else "checking")
 
 
-def _judge(state: State) -> Answer:
-    if all(review.verdict == "pass" for review in state.round.reviews):
-        return _go(state, "promoting")
+def _refused(state: State) -> Answer:
     against = ", ".join(review.reviewer for review in state.round.reviews if review.verdict != "pass")
     if state.creator is None:
         return _end(state, "not_pass", f"refused by {against}")

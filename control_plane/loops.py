@@ -187,10 +187,9 @@ def check_worktree(mam: Mam, path: Path, *, review_only: bool) -> Path:
         raise NotAWorktree(path=str(path), why="it is no directory", hint=hint)
     if gitfiles.is_bare_folder(path):
         raise NotAWorktree(path=str(path), why="it is a bare repository", hint=hint)
-    try:
-        top = git.top(path)
-    except git.NoRepository as error:
-        raise NotAWorktree(path=str(path), why="it lies in no work tree", hint=hint) from error
+    top = gitfiles.top_of(path)
+    if top is None:
+        raise NotAWorktree(path=str(path), why="it lies in no work tree", hint=hint)
     if gitfiles.shared_dir(top) != gitfiles.shared_dir(mam.layout.root):
         raise NotAWorktree(path=str(path), why=f"it belongs to another repository than {mam.layout.root}", hint=hint)
     if not review_only and top.resolve() == mam.layout.root.resolve():

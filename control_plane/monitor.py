@@ -24,7 +24,7 @@ from mam.broker.bodies import now_ms
 from mam.broker.bus import Message
 from mam.broker.errors import MamError
 from mam.broker.version import VERSION
-from mam.control_plane import database, projection, watch
+from mam.control_plane import database, projection, repo_watch, watch
 from mam.control_plane.audit import AuditLog
 from mam.control_plane.cards import Cards
 from mam.control_plane.inbox import Inbox, Settling
@@ -246,7 +246,7 @@ class Monitor:
         watch.act(self._registry, [], verdicts)
         for verdict in verdicts:
             _log.warning("job %s is presumed %s: %s", verdict.job, verdict.state, verdict.detail)
-        findings += self._own_findings()
+        findings += self._own_findings(view)
         if len(self._queue) < LOADED or time.monotonic() - self._exported > EXPORT_S:
             self._exported = time.monotonic()
             self._audit.export(view)
@@ -266,18 +266,21 @@ class Monitor:
     def _heard(self, job: str, attempt: int) -> int:
         return max(self._began, self._inbox.heard.get((job, attempt), 0))
 
-    def _own_findings(self) -> list[Finding]:
+    def _own_findings(self, view: View) -> list[Finding]:
         now = self._clock()
         found = [
             Finding("dead_letter", path.parent.parent.name, now, f"an event that nobody could authenticate: {path}")
             for path in self._sweep.dead()
         ]
+        found += repo_watch.findings(self._mam, view)
         if self._keeper.problem:
             found.append(Finding("broker", "broker", now, self._keeper.problem))
         return found
 
     def _slow(self, view: View) -> None:
         self._inbox.forget({job.id for job in view.open_jobs()})
+        for loop_id in repo_watch.sweep(self._mam, view):
+            _log.warning("loop %s: its review trees were left behind, and are removed", loop_id)
         if self._keeper.bus is not None:
             self._cards.expire(self._keeper.bus, view, self._clock())
 

@@ -78,6 +78,7 @@ def session_rows(view: View, now: int) -> list[list[object]]:
     return rows
 
 
+TREE_HEADER = ("WORKTREE", "STATE", "BRANCH", "PATH")
 LOOP_HEADER = ("LOOP", "STATE", "ROUND", "HEAD", "AGE", "TITLE")
 
 

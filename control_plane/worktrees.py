@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from mam.broker import faults, topics
 from mam.broker.bodies import now_ms
-from mam.broker.errors import MamError
+from mam.broker.errors import Busy, MamError
 from mam.control_plane import locks, outfit, tree_names
 from mam.control_plane.registry import Transaction
 from mam.control_plane.rows import LIVE, Worktree
@@ -62,6 +62,15 @@ def alone(mam: Mam, name: str) -> Generator[None]:
     mam.layout.run.mkdir(mode=0o700, parents=True, exist_ok=True)
     with locks.hold(mam.layout.run / f"worktree-{name}.lock"):
         yield
+
+
+def is_worked_on(mam: Mam, name: str) -> bool:
+    """Whether some verb works on this worktree at the moment."""
+    try:
+        with locks.hold(mam.layout.run / f"worktree-{name}.lock", wait_s=0):
+            return False
+    except Busy:
+        return True
 
 
 def need(view: View, name: str) -> Worktree:

@@ -19,6 +19,11 @@ def own_dir(tree: Path) -> Path | None:
     return folder if folder.is_dir() else None
 
 
+def top_of(folder: Path) -> Path | None:
+    """The top of the work tree that holds *folder*; None where there is none."""
+    return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
+
+
 def is_bare_folder(folder: Path) -> bool:
     return (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()
 

@@ -12,11 +12,11 @@ SECOND = {
     "registry": "backup export import rebuild",
     "monitor": "install run uninstall",
     "broker": "status",
-    "bench": "all cli deliver events registry",
+    "bench": "all cli deliver events loop registry",
     "completion": "bash fish zsh",
 }
 # Verbs whose next word names an agent or a job.
-NAMED = "why tail verify show stop resume send attach wait cancel retry archive --to --probe"
+NAMED = "why tail verify show stop resume send attach wait cancel retry archive remove --to --probe --worktree"
 
 BASH = """_mam() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" last="${{COMP_WORDS[COMP_CWORD-1]}}" words=""
@@ -66,4 +66,8 @@ def _names(words: list[str]) -> int:
             print(session.name)
         for job in view.jobs(limit=50):
             print(job.id)
+        for loop in view.loops()[:20]:
+            print(loop.id)
+        for tree in view.worktrees():
+            print(tree.name)
     return 0

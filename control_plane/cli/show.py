@@ -2,6 +2,7 @@
 
 import argparse
 import time
+from typing import TYPE_CHECKING
 
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
@@ -11,11 +12,17 @@ from mam.control_plane.rows import OPEN
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
 
+if TYPE_CHECKING:
+    from mam.control_plane.why import Explanation
+
+
+LOOPS_SHOWN = 10
+
 
 class UnknownThing(MamError):
     code = "unknown_thing"
     exit_code = 2
-    message = "there is neither a job nor an agent called {name!r}"
+    message = "there is no job, agent, loop or worktree called {name!r}"
     remedy_text = "`mam status` shows what there is"
 
 
@@ -24,7 +31,7 @@ def run(words: list[str]) -> int:
 
 
 def _status(words: list[str]) -> int:
-    from mam.control_plane import daemon
+    from mam.control_plane import daemon, loops
 
     args = verb(words, 1, "mam status", "agents, open jobs and findings at a glance", add_root)
     mam = Mam.open(root=args.root)
@@ -36,6 +43,8 @@ def _status(words: list[str]) -> int:
         counts = view.count_jobs()
         findings = view.findings()
         rows = views.session_rows(view, now)
+        known_loops, trees = view.loops(), view.worktrees()
+    loops_shown = views.loop_rows(known_loops, now, lambda loop: loops.runs(mam, loop.id))
     data = {
         "root": str(mam.layout.root),
         "fingerprint": mam.fingerprint,
@@ -45,6 +54,8 @@ def _status(words: list[str]) -> int:
         "sessions": [views.session_data(session) for session in sessions],
         "open_jobs": [views.job_data(job) for job in open_jobs],
         "jobs": counts,
+        "worktrees": [{"name": t.name, "state": t.state, "branch": t.branch, "path": t.path} for t in trees],
+        "loops": [dict(zip(("id", "state", "round", "head"), row, strict=False)) for row in loops_shown],
         "findings": [{"code": f.code, "subject": f.subject, "since": f.since, "text": f.text} for f in findings],
     }
     lines = [f"control root {mam.layout.root}"]
@@ -56,6 +67,15 @@ def _status(words: list[str]) -> int:
     lines += ["", views.table(views.SESSION_HEADER, rows)] if rows else ["", "no agents"]
     if open_jobs:
         lines += ["", views.table(views.JOB_HEADER, views.job_rows(open_jobs, now))]
+    if trees:
+        lines += [
+            "",
+            views.table(("WORKTREE", "STATE", "BRANCH", "PATH"), [[t.name, t.state, t.branch, t.path] for t in trees]),
+        ]
+    if loops_shown:
+        lines += ["", views.table(views.LOOP_HEADER, loops_shown[:LOOPS_SHOWN])]
+        if len(loops_shown) > LOOPS_SHOWN:
+            lines.append(f"… and {len(loops_shown) - LOOPS_SHOWN} more (mam loop list; mam loop archive --older 7d)")
     lines += ["", "jobs: " + (", ".join(f"{n} {state}" for state, n in sorted(counts.items())) or "none")]
     lines += [f"! {f.code} {f.subject}: {views.clean(f.text)} (since {views.ago(f.since, now)})" for f in findings]
     emit(args, data, "\n".join(lines))
@@ -64,7 +84,7 @@ def _status(words: list[str]) -> int:
 
 def _thing(parser: Parser) -> None:
     add_root(parser)
-    parser.add_argument("name", help="a job id or an agent's name")
+    parser.add_argument("name", help="a job, an agent, a loop or a worktree")
 
 
 def _why(words: list[str]) -> int:
@@ -83,9 +103,20 @@ def _why(words: list[str]) -> int:
         elif session is not None:
             said = why.session(view, session, now)
         else:
-            raise UnknownThing(name=args.name)
+            said = _why_of_repository(mam, view, args.name, now.ms)
     emit(args, said._asdict(), said.text())
     return 0
+
+
+def _why_of_repository(mam: Mam, view: View, name: str, now: int) -> "Explanation":
+    from mam.control_plane import loop_why, loops, worktrees
+
+    loop, tree = view.loop(name), view.worktree(name)
+    if loop is not None:
+        return loop_why.loop(view, loop, runs=loops.runs(mam, loop.id), now=now)
+    if tree is not None:
+        return loop_why.worktree(view, tree, worktrees.residents(view, tree.path), now)
+    raise UnknownThing(name=name)
 
 
 def _tail(words: list[str]) -> int:

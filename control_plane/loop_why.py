@@ -1,0 +1,99 @@
+"""`mam why` for loops and worktrees: rows in, an explanation out. Pure but for what the caller looked at."""
+
+import json
+import shlex
+from pathlib import Path
+
+from mam.control_plane import loop_machine
+from mam.control_plane.loop_jobs import job_id
+from mam.control_plane.loop_machine import State
+from mam.control_plane.rows import OPEN, Loop, StepMark, Worktree
+from mam.control_plane.view import View
+from mam.control_plane.views import ago, clean
+from mam.control_plane.why import Explanation
+
+
+def loop(view: View, loop: Loop, *, runs: bool, now: int) -> Explanation:
+    """Why a loop is where it is. *runs*: some process carries it out at this moment."""
+    state = loop_machine.from_json(json.loads(loop.checkpoint))
+    evidence = [_round_line(each) for each in state.rounds]
+    evidence += [f"step {mark.step}: begun {ago(mark.at, now)}, never finished" for mark in _open_steps(view, loop)]
+    shown = f"{loop.outcome or loop.state} (round {loop.round}, {ago(loop.updated_at, now)})"
+    if loop.ended_at is not None:
+        because, awaited, next_step = _ended(loop, state)
+    elif loop.state == "stuck":
+        because, awaited = loop.detail or "a person must look", "a person"
+        next_step = _unstick(view, loop, state)
+    elif not runs:
+        because = f"the process that carried it out is gone; it was {loop.state}"
+        awaited, next_step = "somebody to go on", f"mam loop resume {loop.id}, or mam loop cancel {loop.id}"
+    else:
+        because, awaited, next_step = _running(view, loop, state)
+    return Explanation(f"loop {loop.id}", shown, because, evidence, awaited, next_step)
+
+
+def _round_line(each: loop_machine.Round) -> str:
+    said = ", ".join(f"{review.reviewer} {review.verdict or review.why or 'not yet'}" for review in each.reviews)
+    mark = ", superseded" if each.stale else ""
+    return clean(f"round {each.number}: {each.head[:12] or 'no commit yet'}{mark}: {said or 'nobody asked yet'}")
+
+
+def _open_steps(view: View, loop: Loop) -> list[StepMark]:
+    return [mark for mark in view.steps(loop.id) if mark.state != "done"] if loop.ended_at is None else []
+
+
+def _ended(loop: Loop, state: State) -> tuple[str, str, str]:
+    if loop.outcome == "passed":
+        because = f"all of {', '.join(state.reviewers)} passed {loop.head_sha} (base {loop.base_sha})"
+        if loop.detail:
+            return f"{because}; {clean(loop.detail)}", "a person", f"mam loop show {loop.id}"
+        return because, "nothing", state.promoted or f"mam loop show {loop.id}"
+    return clean(loop.detail or "it ended"), "nothing", f"mam loop show {loop.id}; its files are in {loop.folder}"
+
+
+def _unstick(view: View, loop: Loop, state: State) -> str:
+    """What brings the missing ones back, then the loop itself."""
+    again = f"mam loop resume {loop.id}"
+    roles = ["work"] if state.back_to == "working" else []
+    if state.back_to == "reviewing":
+        roles = [review.reviewer for review in state.round.reviews if review.verdict is None]
+    names = [job_id(loop.id, state.round.number, role) for role in roles]
+    known = [name for name in names if view.job(name) is not None]
+    return f"mam why {known[0]}, then {again}" if known else again
+
+
+def _running(view: View, loop: Loop, state: State) -> tuple[str, str, str]:
+    number = state.round.number if state.rounds else 1
+    if state.phase == "working":
+        name = job_id(loop.id, number, "work")
+        return f"{state.creator} works on round {number}", f"the end of {name}", f"mam why {name}"
+    if state.phase == "reviewing":
+        waiting = [review.reviewer for review in state.round.reviews if not review.settled]
+        names = [job_id(loop.id, number, reviewer) for reviewer in waiting]
+        busy = [name for name in names if (job := view.job(name)) is not None and job.state in OPEN]
+        because = f"{', '.join(waiting)} still review {state.round.head[:12]}"
+        return because, "their verdicts", f"mam why {(busy or [loop.id])[0]}"
+    return f"it is {state.phase}", "its next step, in a moment", f"mam loop show {loop.id}"
+
+
+def worktree(view: View, row: Worktree, agents: list[str], now: int) -> Explanation:
+    """Why a worktree is in its state."""
+    evidence = [
+        f"{row.path} on {row.branch}, made from {row.base_sha[:12]}",
+        *(f"{name} lives there" for name in agents),
+    ]
+    evidence += [f"finding {finding.code}: {finding.text}" for finding in view.findings(row.name)]
+    subject, state = f"worktree {row.name}", f"{row.state} ({ago(row.updated_at, now)})"
+    again = f"mam worktree prepare {row.name}"
+    if row.state == "removed":
+        because = f"it was removed at {row.head_sha}; its branch {row.branch} stayed"
+        return Explanation(subject, state, because, evidence, "nothing", f"{again} makes it again")
+    if row.state in ("preparing", "removing"):
+        verb = again if row.state == "preparing" else f"mam worktree remove {row.name}"
+        return Explanation(subject, state, f"{row.state} did not finish", evidence, "the same verb again", verb)
+    if not Path(row.path, ".git").exists():
+        return Explanation(subject, "missing", "its directory is gone", evidence, "a person", f"{again} heals it")
+    next_step = (
+        f"git -C {shlex.quote(row.path)} status" if agents else f"mam agent create --agent KIND --worktree {row.name}"
+    )
+    return Explanation(subject, state, "it is as it should be", evidence, "nothing", next_step)
