@@ -27,7 +27,6 @@ def loop() -> list[Figure]:
     three = _cost(commits=1, reviewers=3)
     long = _cost(commits=1000, reviewers=3)
     one = _cost(commits=1, reviewers=1)
-    fast = three.overhead_s <= 1.5
     per_reviewer = (three.git_processes - one.git_processes) / 2
     return [
         Figure(
