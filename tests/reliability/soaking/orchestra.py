@@ -6,14 +6,14 @@ import re
 import subprocess
 import time
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
 from mam.control_plane import daemon, jobs, lives, seats, why
-from mam.control_plane.rows import LIVE, OPEN, Job, Session
-from mam.control_plane.view import View
+from mam.control_plane.rows import LIVE, OPEN, PRESUMED, Job, Session
 from mam.control_plane.wiring import Mam
 from tests.support import MAM, run_mam
 
@@ -56,7 +56,7 @@ class Orchestra:
         """Look at everything once and do what is to be done; hand out new jobs until *due* have been."""
         self._try("up", lambda: daemon.ensure(self._mam))
         with self._mam.registry.view() as view:
-            rows = {name: self._session(view, name) for name in self._agents}
+            rows = {name: jobs.need_session(view, name) for name in self._agents}
             states = {job_id: jobs.need(view, job_id) for job_id in self.under}
             busy = {job.session for job in view.open_jobs()}
         for name, row in rows.items():
@@ -68,9 +68,6 @@ class Orchestra:
             if self.handed_out < due and name not in busy and rows[name].status in LIVE:
                 busy.add(name)
                 self._hand_out(name)
-
-    def _session(self, view: View, name: str) -> Session:
-        return jobs.need_session(view, name)
 
     def _attend(self, job_id: str, job: Job, rows: dict[str, Session], busy: set[str]) -> None:
         under = self.under[job_id]
@@ -103,12 +100,12 @@ class Orchestra:
             return why.session(view, jobs.need_session(view, name), now)
 
     def _bring_back(self, name: str) -> None:
-        step = self.explain(name).next
-        found = _RESUME.search(step)
+        said = self.explain(name)
+        found = _RESUME.search(said.next)
         if found is not None:
             self._resume(found.group(1))
-        elif self.explain(name).state not in LIVE:  # it came back by itself in between
-            self._problem(f"{name} is gone, and why names no way back: {step}")
+        elif said.state not in LIVE:  # it may have come back by itself in between
+            self._problem(f"{name} is gone, and why names no way back:\n{said.text()}")
 
     def _resume(self, name: str) -> None:
         if self._dice.random() < BY_CLI:
@@ -126,8 +123,8 @@ class Orchestra:
         step = said.next
         waited_s = time.monotonic() - self.under[job.id].since
         promised = self.under[job.id].planned.kind.name == "late" and waited_s < LATE_WITHIN_S
-        if said.state.split()[0] in OPEN or (promised and "wait for its late report" in step):
-            return
+        if said.state.split()[0] not in PRESUMED or (promised and "wait for its late report" in step):
+            return  # it has just reported, or it may yet
         if "mam agent stop" in step:
             self._restart(job.session)
             return
@@ -208,7 +205,7 @@ class Orchestra:
 
     # -- how things are done ------------------------------------------------------------
 
-    def _do(self, verb: str, job_id: str, work: "object", *flags: str) -> bool:
+    def _do(self, verb: str, job_id: str, work: Callable[[], object], *flags: str) -> bool:
         """A job verb, mostly in this process and sometimes as the real command."""
         if self._dice.random() < BY_CLI:
             return self._cli("job", verb, job_id, *flags)
@@ -223,10 +220,10 @@ class Orchestra:
                 self._problem(f"mam {' '.join(words)}: {said.err}")
         return said.code == 0
 
-    def _try(self, what: str, work: "object") -> bool:
+    def _try(self, what: str, work: Callable[[], object]) -> bool:
         """A typed refusal is an answer (the next turn looks anew); anything else is a defect, and comes through."""
         try:
-            work()  # type: ignore[operator]
+            work()
         except MamError as error:
             self.did[f"refused {error.code}"] += 1
             return False

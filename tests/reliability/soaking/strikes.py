@@ -55,7 +55,6 @@ class Striker(threading.Thread):
         self._halt = threading.Event()
         self.producer_dies_after_s: list[float] = []  # taken by the orchestrator's next delegate
         self.done: Counter[str] = Counter()
-        self.broken: list[str] = []
 
     def run(self) -> None:
         for strike in self._strikes:
