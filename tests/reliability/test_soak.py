@@ -23,6 +23,7 @@ def busy_root(make_root: Callable[..., Root], needs: Callable[[str], None]) -> I
         soak.clean(root)
 
 
+@pytest.mark.timeout(400)  # one that fails says why before that
 def test_a_soak_with_every_part_killed_loses_and_doubles_nothing_and_leaves_nothing_stuck(busy_root: Root) -> None:
     soaked = soak.soak(busy_root, SHORT)
     soak.note_figures(soaked)

@@ -23,7 +23,7 @@ _PROMPT = re.compile(r"\[MAM job (\S+), attempt (\d+)\]")
 
 def all_of(mam: Mam, ended: dict[str, Planned], answers: Path) -> list[str]:
     """Every claim that does not hold, in words; empty where all do."""
-    parts = (_rows, _events, _audit, _deliveries, _signatures, _rest, _processes)
+    parts = (_rows, _events, _audit, _deliveries, _signatures, _rest, _processes, _logs)
     found = [problem for part in parts for problem in part(mam)]
     return [*found, *_ends(mam, ended), *_answers(mam, answers), *_doctor(mam)]
 
@@ -155,6 +155,15 @@ def _processes(mam: Mam) -> Iterator[str]:
         words = process.info["cmdline"] or []
         if any(str(mam.layout.mam) in word for word in words) and process.pid not in named:
             yield f"pid {process.pid} runs, and no row names it: {' '.join(words)[:150]}"
+
+
+def _logs(mam: Mam) -> Iterator[str]:
+    """Nobody sends what must be refused here, and no process ends with a defect."""
+    for path in mam.layout.logs.iterdir():
+        lines = path.read_text("utf-8", "replace").splitlines()
+        odd = [line for line in lines if "refused" in line or "Traceback" in line or "ERROR" in line]
+        if odd:
+            yield f"{len(odd)} odd lines in {path.name}, first: {odd[0]}"
 
 
 def _doctor(mam: Mam) -> Iterator[str]:
