@@ -18,7 +18,7 @@ from mam.control_plane.wiring import Mam
 from tests.support import MAM, run_mam
 
 from .scripts import Planned, plan
-from .strikes import Striker
+from .strikes import SPARED, Striker
 
 BY_CLI = 0.06  # how much of what is done goes through the command line
 TRIES = 15
@@ -65,9 +65,14 @@ class Orchestra:
         for job_id, job in states.items():
             self._attend(job_id, job, rows, busy)
         for name in self._dice.sample(self._agents, len(self._agents)):
-            if self.handed_out < due and name not in busy and rows[name].status in LIVE:
+            planned = plan(self._seed, self.handed_out, self._folder)
+            if self.handed_out < due and self._may_take(name, planned, rows, busy):
                 busy.add(name)
-                self._hand_out(name)
+                self._hand_out(name, planned)
+
+    def _may_take(self, name: str, planned: Planned, rows: dict[str, Session], busy: set[str]) -> bool:
+        deadly = planned.kind.deadly and name in self._agents[:SPARED]
+        return rows[name].status in LIVE and name not in busy and not deadly
 
     def _attend(self, job_id: str, job: Job, rows: dict[str, Session], busy: set[str]) -> None:
         under = self.under[job_id]
@@ -133,8 +138,9 @@ class Orchestra:
             self._stuck(job.id, "why names no way on")
             return
         if "--to OTHER" in step:
-            free = [name for name, row in rows.items() if row.status in LIVE and name not in busy]
-            target = next((name for name in free if name != job.session), None)
+            planned = self.under[job.id].planned
+            others = [name for name in self._agents if name != job.session]
+            target = next((name for name in others if self._may_take(name, planned, rows, busy)), None)
         else:
             target = job.session if rows[job.session].status in LIVE and job.session not in busy else None
         if target is not None:
@@ -157,8 +163,7 @@ class Orchestra:
 
     # -- handing out --------------------------------------------------------------------
 
-    def _hand_out(self, name: str) -> None:
-        planned = plan(self._seed, self.handed_out, self._folder)
+    def _hand_out(self, name: str, planned: Planned) -> None:
         job_id = f"soak-{planned.number:05d}-{next(self._names)}"
         dies_after_s = self.striker.producer_dies_after_s if self.striker else []
         if dies_after_s:

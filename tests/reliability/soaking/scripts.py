@@ -26,6 +26,7 @@ class Kind(NamedTuple):
     steps: Callable[["Place"], list[Step]]
     ends: Callable[[Job], bool]
     limits: Limits = ROOMY
+    deadly: bool = False  # for the agent that plays it
 
 
 class Place(NamedTuple):
@@ -94,14 +95,15 @@ KINDS = (
         _presumed("agent_blocked", "no `started` within"),
         ROOMY._replace(started_within_s=4.0),
     ),
-    Kind("exits", 4, lambda p: [{"started": {}}, {"exit": 3}], _presumed("lost", "its agent ")),
-    Kind("once", 4, _once, _reported("done")),
+    Kind("exits", 4, lambda p: [{"started": {}}, {"exit": 3}], _presumed("lost", "its agent "), deadly=True),
+    Kind("once", 4, _once, _reported("done"), deadly=True),
     Kind(
         "hang",
         2,
         lambda p: [{"started": {}}, {"hang": {}}],
         _presumed("timed_out", "no report within"),
         ROOMY._replace(limit_s=5.0),
+        deadly=True,
     ),
     Kind(
         "cancelled",

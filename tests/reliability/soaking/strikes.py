@@ -24,6 +24,7 @@ WEIGHTS = {"broker": 12, "monitor": 14, "runner": 18, "agent": 18, "pane": 12, "
 STEADY_FROM = 0.6  # from here on broker and monitor are left alone, so that their memory can be watched for long
 AT_ONCE = 0.15  # how many come together with the one before
 VERB_WITHIN_S = 3.0
+SPARED = 2  # the first agents are never struck themselves: their runners show what a long life costs
 
 
 class Strike(NamedTuple):
@@ -34,12 +35,12 @@ class Strike(NamedTuple):
 
 
 def plan(seed: int, length_s: float, a_minute: float, agents: int) -> list[Strike]:
-    """Agents 0 and 1 are never struck themselves: their runners show what a long life costs."""
+    """The strikes of one soak, in their order."""
     dice = random.Random(f"{seed}/strikes")
     strikes, at_s = [], 2.0
     while (at_s := at_s + (0.0 if dice.random() < AT_ONCE else dice.expovariate(a_minute / 60))) < length_s:
         what = dice.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
-        who, delay_s = dice.randrange(2, agents), round(dice.uniform(0.02, 0.5), 3)
+        who, delay_s = dice.randrange(SPARED, agents), round(dice.uniform(0.02, 0.5), 3)
         if at_s < length_s * STEADY_FROM or what not in ("broker", "monitor"):
             strikes.append(Strike(round(at_s, 2), what, who, delay_s))
     return strikes
