@@ -62,7 +62,9 @@ class Cards:
     def expire(self, bus: Bus, view: View, now: int) -> None:
         """Clear the cards of jobs that ended a day ago, or were archived."""
         where = "WHERE (ended_at BETWEEN ? AND ?) OR archived_at >= ?"
-        for job in view.rows(Job, where, (now - 3 * KEPT_MS, now - KEPT_MS, now - 2 * 3600 * 1000)):
+        old = view.rows(Job, where, (now - 3 * KEPT_MS, now - KEPT_MS, now - 2 * 3600 * 1000))
+        self._cleared &= {job.id for job in old}
+        for job in old:
             if job.id not in self._cleared and bus.publish(topics.job_state(job.id), b"", retain=True):
                 self._cleared.add(job.id)
             self._shown.pop(job.id, None)

@@ -123,15 +123,18 @@ class Inbox:
         if frame.attempt > job.attempt:
             refuse("unknown_attempt", str(frame.attempt))
         attempt = tx.attempt(job.id, frame.attempt)
-        if frame.attempt < job.attempt or attempt is None:
-            refuse("stale_attempt", f"{frame.attempt} of {job.attempt}")
         if isinstance(data, ev.Heartbeat):
-            self._beat(tx, job, frame.attempt, now)
+            if frame.attempt == job.attempt:
+                self._beat(tx, job, frame.attempt, now)
             return "accepted"
         scope = topics.job(job.id)
         digest = hashlib.sha256(wire).hexdigest()
         if _is_repeat(tx, scope, frame, digest):
             return "duplicate"
+        if frame.attempt < job.attempt or attempt is None:
+            # Without effect, but stored: whoever said it was told that it is kept.
+            _store(tx, scope, topic, wire, frame, frame.attempt, digest, "stale_attempt", now)
+            return "stale_attempt"
         intact = not isinstance(data, ev.Report) or _report_intact(job, data)
         step = job_machine.step(job, attempt, data, now=now, report_intact=intact)
         if isinstance(data, ev.Progress) and step.job == job and attempt.started_at is not None:

@@ -32,7 +32,10 @@ class Outbox:
     def relay(self, bus: Bus | None, view: View, now: float) -> list[Order]:
         """Send every order that is due; return those that have become pointless and may be dropped."""
         pointless = []
-        for order in view.orders():
+        orders = view.orders()
+        waiting = {order.id for order in orders}
+        self._due = {order_id: due for order_id, due in self._due.items() if order_id in waiting}
+        for order in orders:
             if not self._still_wanted(view, order):
                 pointless.append(order)
                 continue

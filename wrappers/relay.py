@@ -25,7 +25,10 @@ class Relay:
         """Publish what is due; return what was handed over for the first time."""
         fresh: list[Spooled] = []
         sent = 0
-        for entry in spool.entries(self._folder):
+        entries = spool.entries(self._folder)
+        waiting = {entry.id for entry in entries}
+        self._tries = {event_id: known for event_id, known in self._tries.items() if event_id in waiting}
+        for entry in entries:
             if sent >= AT_ONCE:
                 break
             if not entry.beat and entry.id in self._tries and (bus is None or now < self._tries[entry.id][1]):

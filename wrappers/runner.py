@@ -54,7 +54,7 @@ class Runner:
         self._fifo = os.open(self._run_dir / "wake", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._delivery: Delivery | None = None
         self._open: tuple[str, int] | None = None  # the attempt that gets heartbeats
-        self._job_key = b""
+        self._open_key = self._next_key = b""  # of the open attempt, and of the one that is being delivered
         self._beat_due = self._look_due = 0.0
         self._signal: Signal | None = None
         self._was_ready = False
@@ -238,7 +238,7 @@ class Runner:
             self._report_delivery(job, attempt, Outcome("refused", "busy", f"{current.job} is being delivered"))
             return
         if isinstance(order, Dispatch):
-            self._job_key = keys.load(Path(order.key_file))
+            self._next_key = keys.load(Path(order.key_file))
         self._link.say("delivery", {"state": "received"}, job=job, attempt=attempt)
         self._delivery = Delivery(
             job,
@@ -262,7 +262,7 @@ class Runner:
         self._delivery = None
         self._look_due = now  # the turn has begun, or something is in its way: no idle look any more
         if outcome.state == "submitted" and isinstance(current.order, Dispatch):
-            self._open = (current.job, current.attempt)
+            self._open, self._open_key = (current.job, current.attempt), self._next_key
             self._beat_due = now
             registry_dir = str(Path(current.order.brief_path).parent.parent)
             self._write_note(
@@ -289,7 +289,7 @@ class Runner:
     def _beat(self, now: float) -> None:
         if self._open is not None and now >= self._beat_due:
             self._beat_due = now + self._spec.heartbeat_s
-            self._link.beat(*self._open, self._job_key)
+            self._link.beat(*self._open, self._open_key)
 
 
 def main(spec_file: Path, pane: str, environ: Mapping[str, str]) -> int:

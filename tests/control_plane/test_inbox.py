@@ -80,6 +80,21 @@ def test_events_of_an_earlier_attempt_are_fenced_out(busy: Desk) -> None:
     assert (busy.row(JOB).state, busy.row(JOB).attempt) == ("queued", 2)
 
 
+def test_what_an_earlier_attempt_said_is_kept_without_effect_and_once(busy: Desk) -> None:
+    report = busy.report(busy.row(JOB))
+    jobs.cancel(busy.mam, JOB)
+    jobs.retry(busy.mam, JOB)
+    before = busy.row(JOB)
+
+    assert busy.take(JOB, report, busy.wire(JOB, "heartbeat")) == ["stale_attempt", "accepted"]
+    assert busy.take(JOB, report) == ["duplicate"]
+
+    with busy.mam.registry.view() as view:
+        kept = [(event["kind"], event["outcome"]) for event in view.events(scope=f"jobs/{JOB}")]
+    assert kept == [("report", "stale_attempt")]
+    assert busy.row(JOB) == before
+
+
 @pytest.mark.req("M38")
 def test_the_key_of_one_job_speaks_for_no_other(busy: Desk) -> None:
     busy.session("second")

@@ -237,6 +237,33 @@ def test_free_text_is_not_typed_long_after_its_sender_was_told_that_it_failed(de
     assert bus.sent == []
 
 
+def test_an_order_that_was_answered_is_remembered_no_longer(desk: Desk) -> None:
+    desk.session()
+    desk.job()
+    bus, outbox = Paper(), Outbox(desk.keyring)
+    with desk.mam.registry.view() as view:
+        outbox.relay(bus, view, 1.0)  # type: ignore[arg-type]
+    assert len(outbox._due) == len(bus.sent) == 1
+
+    with desk.mam.registry.transaction() as tx:
+        tx.drop(tx.orders()[0])
+    with desk.mam.registry.view() as view:
+        outbox.relay(bus, view, 2.0)  # type: ignore[arg-type]
+
+    assert outbox._due == {}
+
+
+def test_a_card_that_was_cleared_is_remembered_for_as_long_as_it_is_looked_at(desk: Desk) -> None:
+    ended_jobs(desk, 20, desk.clock - 2 * DAY_MS)
+    shown = cards(desk)
+
+    with desk.mam.registry.view() as view:
+        shown.expire(Paper(), view, desk.clock)
+        shown.expire(Paper(), view, desk.clock + 10 * DAY_MS)
+
+    assert shown._cleared == set()
+
+
 def test_an_archived_job_is_not_tried_again(desk: Desk) -> None:
     desk.session()
     job = desk.job()

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import spool, topics
+from mam.broker import keys, spool, topics
+from mam.broker.bus import Message
+from mam.broker.events import USE_JOB
+from mam.broker.signing import unseal
 from mam.control_plane import jobs
 from mam.wrappers.relay import body_of
 from tests.support import MAM, Root, git, repository, run_mam, until
@@ -115,6 +118,25 @@ def test_a_heartbeat_timer_started_from_a_worktree_reaches_the_central_registry(
 def _by_a_verb(wire: bytes, kind: str) -> bool:
     body = body_of(wire)
     return body["kind"] == kind and str(body["producer"]).startswith("verb-")
+
+
+def test_heartbeats_of_a_job_carry_its_own_key_also_while_the_next_one_waits_for_its_agent(root: Root) -> None:
+    root.agent("writer", *HANG)
+    first = root.delegate("writer", "do it", "--limit", "1")
+    until(lambda: root.job(first).state == "timed_out")  # its agent still works
+    second = root.delegate("writer")
+    until(lambda: root.job(second).state == "dispatched", what="the runner has the next prompt, and cannot paste it")
+    beats: list[Message] = []
+    bus = root.viewer()
+    bus.subscribe(topics.job(first), beats.append)
+
+    until(lambda: len(beats) >= 2, what="heartbeats of the first job")
+
+    bus.close()
+    keyring = {"k1": keys.load(root.parts.layout.job_key(first))}
+    for beat in beats:
+        body = unseal(beat.payload, keyring=keyring, use=USE_JOB, scope=first, topic=topics.job(first))
+        assert (body["kind"], body["job"]) == ("heartbeat", first)
 
 
 @pytest.mark.req("M97")

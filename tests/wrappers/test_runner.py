@@ -99,6 +99,14 @@ class TestSending:
         road.relay.hurry()
         assert road.send(1.0) == 1
 
+    def test_what_somebody_else_took_out_of_the_spool_is_forgotten(self, road: Road) -> None:
+        for _ in range(3):
+            item = road.put()
+            road.send(0.0)
+            item.path.unlink()  # the monitor swept it
+        road.send(1.0)
+        assert road.relay._tries == {}
+
     def test_events_go_out_in_the_order_in_which_they_were_said(self, road: Road) -> None:
         items = []
         for kind in ("started", "progress", "report"):
