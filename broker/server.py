@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import psutil
 
-from mam.broker import keys, proof
+from mam.broker import keys, logs, proof
 from mam.broker.errors import BrokerUnreachable, FileRefused, MamError
 from mam.broker.mqtt import MqttBus
 from mam.broker.proof import ProcessId
@@ -261,6 +261,7 @@ def start(
             _greet(folder, secrets_dir, fingerprint, found, 0)
             return found
         log = folder / "nats.log"
+        logs.set_aside(log)
         log_begins = log.stat().st_size if log.exists() else 0
         chosen = _choose_port(folder, port)
         config = folder / "nats.conf"
