@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mam.broker import faults
+from mam.broker import faults, notes
 from mam.broker.bodies import now_ms
 from mam.control_plane.view import View
-from mam.control_plane.wiring import read_json, write_json
+from mam.control_plane.wiring import write_json
 
 BATCH = 2000
 NOTE_EVERY_BYTES = 1024 * 1024
@@ -112,7 +112,7 @@ def read(path: Path) -> Iterator[Line]:
             damage = "" if link(before, text) == seen else "its chain value does not fit"
             try:
                 entry = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 entry, damage = {}, "it is no JSON"
             yield Line(number, entry if isinstance(entry, dict) else {}, damage)
             before = seen
@@ -141,7 +141,7 @@ def _resume(path: Path) -> tuple[int, int, str, int]:
                 end += len(line)
     except FileNotFoundError:
         return 0, 0, _START, 0
-    except ValueError:
+    except (ValueError, RecursionError):
         # A whole line that is none: somebody edited. Keep what they left, and go on behind the last good line.
         shutil.copy2(path, path.with_name(f"{path.name}.damaged-{now_ms()}"))
     if end < path.stat().st_size:
@@ -152,7 +152,7 @@ def _resume(path: Path) -> tuple[int, int, str, int]:
 
 def _known(path: Path) -> tuple[int, int, str, int]:
     """The noted position, where the log still has just that line ending there; else its beginning."""
-    noted = read_json(position_file(path))
+    noted = notes.read(position_file(path))
     audit_seq, event_seq, chain, end = (noted.get(name) for name in ("a", "e", "chain", "end"))
     if not (isinstance(audit_seq, int) and isinstance(event_seq, int) and isinstance(end, int)):
         return 0, 0, _START, 0

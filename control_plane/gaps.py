@@ -6,10 +6,10 @@ The clock is the same for every stamp in the registry, so a gap is told by it
 alone: two looks that lie much further apart than they should.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
+from mam.broker import notes
 from mam.control_plane.wiring import write_json
 
 Gap = tuple[int, int]  # from, to: ms of the wall clock
@@ -52,7 +52,8 @@ class Gaps:
 
 
 def _read(path: Path) -> list[Gap]:
+    noted = notes.read(path).get("gaps")
     try:
-        return [(int(begin), int(end)) for begin, end in json.loads(path.read_text("utf-8"))["gaps"]]
-    except (OSError, ValueError, OverflowError, TypeError, KeyError):
-        return []  # never written, or torn: limits then count the time on the wall
+        return [(int(begin), int(end)) for begin, end in noted] if isinstance(noted, list) else []
+    except (ValueError, OverflowError, TypeError):
+        return []  # torn: limits then count the time on the wall

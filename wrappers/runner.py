@@ -19,7 +19,7 @@ from typing import Any
 
 from mam.agents import catalog
 from mam.agents.base import Signal, tail
-from mam.broker import keys, logs, proof, spool, topics
+from mam.broker import keys, logs, notes, proof, spool, topics
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
 from mam.broker.events import Cancel, Dispatch, Say, SessionMessage, Settled
@@ -187,12 +187,10 @@ class Runner:
 
     def _disown(self) -> None:
         """The attempt that was open when an earlier runner died went down with its agent: say so."""
-        try:
-            before = json.loads((self._run_dir / "open.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            before = {}
-        if isinstance(before, dict) and {"job", "attempt"} <= before.keys():
-            self._report_delivery(before["job"], before["attempt"], Outcome("unknown", "restarted"))
+        before = notes.read(self._run_dir / "open.json")
+        job, attempt = before.get("job"), before.get("attempt")
+        if isinstance(job, str) and isinstance(attempt, int):
+            self._report_delivery(job, attempt, Outcome("unknown", "restarted"))
         self._write_note("open.json", {})
 
     def _close_attempt(self) -> None:
