@@ -102,6 +102,7 @@ class Say(Data):
 
     prompt: Annotated[str, Field(max_length=60_000)]
     deliver_within_s: Annotated[int, Field(ge=1, lt=MAX_SEQ)]
+    expires_at: Count | None = None  # by the clock of the host that both ends share; then its sender has given up
 
 
 class Dispatch(Say):

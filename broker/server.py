@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 import psutil
 
-from mam.broker import keys, proof
+from mam.broker import keys, logs, notes, proof
 from mam.broker.errors import BrokerUnreachable, FileRefused, MamError
 from mam.broker.mqtt import MqttBus
 from mam.broker.proof import ProcessId
@@ -199,11 +199,7 @@ def _state_file(folder: Path) -> Path:
 
 
 def _read_state(folder: Path) -> dict[str, object]:
-    try:
-        state = json.loads(_state_file(folder).read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return state if isinstance(state, dict) else {}
+    return notes.read(_state_file(folder))
 
 
 def _write(path: Path, text: str) -> None:
@@ -261,6 +257,7 @@ def start(
             _greet(folder, secrets_dir, fingerprint, found, 0)
             return found
         log = folder / "nats.log"
+        logs.set_aside(log)
         log_begins = log.stat().st_size if log.exists() else 0
         chosen = _choose_port(folder, port)
         config = folder / "nats.conf"

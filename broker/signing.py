@@ -31,8 +31,8 @@ class EventRefused(MamError):
     A message is not what it claims to be.
 
     ``outcome`` is one of UNAUTHENTICATED, or an authenticated one: schema,
-    binding_mismatch, from_future, expired, unknown_attempt, stale_attempt,
-    equivocation, report_altered. The payload is never part of the error.
+    binding_mismatch, expired, unknown_attempt, stale_attempt, equivocation,
+    report_altered. The payload is never part of the error.
     """
 
     code = "event_refused"

@@ -7,12 +7,15 @@ time; its first line is the logical topic, the rest the exact wire bytes.
 
 import os
 import re
+import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker import faults
+
+READ_AT_MOST = 512 * 1024  # twice what any event may have
 
 _EVENT = re.compile(r"\d{13}-([0-9a-f]{32})\.event")
 _BEAT = re.compile(r"\d{13}-([0-9a-f]{32})\.beat")
@@ -49,20 +52,20 @@ def write(folder: Path, event_id: str, topic: str, wire: bytes, *, beat: bool = 
     """
     name = f"{time.time_ns() // 1_000_000:013d}-{event_id}.{'beat' if beat else 'event'}"
     partial = folder / f".{name}.{os.getpid()}"
+    target = folder / name
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         _write_all(descriptor, topic.encode() + b"\n" + wire)
         faults.point("spool.fsync")
         if not beat:
             os.fsync(descriptor)
+        faults.point("spool.rename")
+        partial.replace(target)
     except OSError:
         partial.unlink(missing_ok=True)
         raise
     finally:
         os.close(descriptor)
-    target = folder / name
-    faults.point("spool.rename")
-    partial.replace(target)
     faults.point("spool.sync")
     if not beat:
         sync_folder(folder)
@@ -100,11 +103,21 @@ def entries(folder: Path) -> list[Entry]:
 
 
 def load(entry: Entry) -> Spooled | None:
-    """The content of an entry; None where it vanished meanwhile."""
+    """
+    The content of an entry; None where it vanished meanwhile, or is no file (a FIFO would hold up every reader).
+
+    Of a file that is larger than any event only so much is read that it is refused for that.
+    """
     try:
-        topic, _, wire = entry.path.read_bytes().partition(b"\n")
+        descriptor = os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
         return None
+    try:
+        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return None
+        topic, _, wire = os.read(descriptor, READ_AT_MOST).partition(b"\n")
+    finally:
+        os.close(descriptor)
     return Spooled(entry.path, entry.id, topic.decode("utf-8", "replace"), wire, entry.beat)
 
 

@@ -10,11 +10,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mam.broker import faults
+from mam.broker import faults, notes
 from mam.broker.bodies import now_ms
 from mam.control_plane.view import View
+from mam.control_plane.wiring import write_json
 
 BATCH = 2000
+NOTE_EVERY_BYTES = 1024 * 1024
+_LINE_AT_MOST = 8 * 1024 * 1024
 _START = "0" * 64
 
 
@@ -23,7 +26,8 @@ class AuditLog:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._audit_seq, self._event_seq, self._chain = _resume(path)
+        self._audit_seq, self._event_seq, self._chain, self._end = _resume(path)
+        self._noted = 0
 
     def export(self, view: View) -> None:
         """Write what is new. Raises OSError where the disk refuses; the next call goes on from there."""
@@ -33,6 +37,16 @@ class AuditLog:
         while events := events_after(view.connection, self._event_seq, BATCH):
             self._append(events)
             self._event_seq = events[-1]["e"]
+        self._note_position()
+
+    def _note_position(self) -> None:
+        """Say now and then how far the log is known, so that the next monitor need not read it from its beginning."""
+        if self._end - self._noted > NOTE_EVERY_BYTES:
+            write_json(
+                position_file(self._path),
+                {"a": self._audit_seq, "e": self._event_seq, "chain": self._chain, "end": self._end},
+            )
+            self._noted = self._end
 
     def _append(self, entries: list[dict[str, Any]]) -> None:
         lines = []
@@ -49,6 +63,7 @@ class AuditLog:
             if written != len(data):  # a full disk takes a part: leave no half line behind
                 os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
                 raise OSError(28, "the audit log could not be written whole", str(self._path))
+            self._end = os.fstat(descriptor).st_size
         finally:
             os.close(descriptor)
         self._chain = chain
@@ -97,33 +112,57 @@ def read(path: Path) -> Iterator[Line]:
             damage = "" if link(before, text) == seen else "its chain value does not fit"
             try:
                 entry = json.loads(text)
-            except ValueError:
+            except (ValueError, RecursionError):
                 entry, damage = {}, "it is no JSON"
             yield Line(number, entry if isinstance(entry, dict) else {}, damage)
             before = seen
 
 
-def _resume(path: Path) -> tuple[int, int, str]:
-    """Where the log ends: the last audit and event numbers and the chain; a torn last line is cut off."""
-    audit_seq = event_seq = 0
-    chain, end = _START, 0
+def position_file(log: Path) -> Path:
+    return log.with_name(f".{log.name}.position")
+
+
+def _resume(path: Path) -> tuple[int, int, str, int]:
+    """Where the log ends: the last audit and event numbers, the chain, the size; a torn last line is cut off."""
+    audit_seq, event_seq, chain, end = _known(path)
     try:
         with path.open("rb") as file:
+            file.seek(end)
             for line in file:
                 if not line.endswith(b"\n"):
                     break
                 seen, _, text = line.decode("utf-8", "replace").rstrip("\n").partition(" ")
                 entry = json.loads(text)
+                if not isinstance(entry, dict):
+                    raise ValueError("it is no entry")
                 chain = seen
                 audit_seq = entry.get("a", audit_seq)
                 event_seq = entry.get("e", event_seq)
                 end += len(line)
     except FileNotFoundError:
-        return 0, 0, _START
-    except ValueError:
+        return 0, 0, _START, 0
+    except (ValueError, RecursionError):
         # A whole line that is none: somebody edited. Keep what they left, and go on behind the last good line.
         shutil.copy2(path, path.with_name(f"{path.name}.damaged-{now_ms()}"))
     if end < path.stat().st_size:
         with path.open("r+b") as file:
             file.truncate(end)
-    return audit_seq, event_seq, chain
+    return audit_seq, event_seq, chain, end
+
+
+def _known(path: Path) -> tuple[int, int, str, int]:
+    """The noted position, where the log still has just that line ending there; else its beginning."""
+    noted = notes.read(position_file(path))
+    audit_seq, event_seq, chain, end = (noted.get(name) for name in ("a", "e", "chain", "end"))
+    if not (isinstance(audit_seq, int) and isinstance(event_seq, int) and isinstance(end, int)):
+        return 0, 0, _START, 0
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, end - _LINE_AT_MOST))
+            before = file.read(min(end, _LINE_AT_MOST))
+    except (OSError, ValueError):
+        return 0, 0, _START, 0
+    last = before.removesuffix(b"\n").rpartition(b"\n")[2].partition(b" ")[0]
+    if not before.endswith(b"\n") or last.decode("ascii", "replace") != chain:
+        return 0, 0, _START, 0
+    return audit_seq, event_seq, last.decode("ascii"), end

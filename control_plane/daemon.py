@@ -8,11 +8,11 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
-from mam.broker import proof
+from mam.broker import notes, proof
 from mam.broker.errors import MamError
 from mam.broker.proof import ProcessId
 from mam.control_plane.settings import Layout
-from mam.control_plane.wiring import Mam, read_json
+from mam.control_plane.wiring import Mam
 from mam.wrappers import process
 
 # What the monitor inherits: enough to find programs and files, nothing of the pane or agent that started it.
@@ -38,7 +38,7 @@ class Known(NamedTuple):
 
 def look(layout: Layout, *, made_at: str | None = None) -> Known | None:
     """The monitor of this control root, proven alive by pid, start time and boot; None where there is none."""
-    state = read_json(layout.monitor_state)
+    state = notes.read(layout.monitor_state)
     pid = state.get("pid")
     if not isinstance(pid, int) or state.get("root") != (made_at or str(layout.root)):
         return None  # a copied control root brings the state of its original along

@@ -8,14 +8,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from mam.broker import server, topics
+from mam.broker import notes, server, topics
 from mam.broker.bodies import now_ms
 from mam.broker.bus import Bus, Message
 from mam.broker.errors import MamError
 from mam.broker.mqtt import MqttBus
 from mam.control_plane import daemon, root, seats
 from mam.control_plane.rows import LIVE
-from mam.control_plane.wiring import Mam, read_json
+from mam.control_plane.wiring import Mam
 from mam.wrappers import git, muxes, tmux
 from mam.wrappers.mux import LookFailed
 
@@ -236,7 +236,7 @@ def _is_ours(mam: Mam, folder: Path) -> bool:
     """Several control roots may share one jobs folder: what another one made is none of our business."""
     if folder.is_relative_to(mam.layout.mam):
         return True
-    return read_json(folder / "job.json").get("monitor_wake") == str(mam.layout.monitor_wake)
+    return notes.read(folder / "job.json").get("monitor_wake") == str(mam.layout.monitor_wake)
 
 
 def _is_old(folder: Path) -> bool:

@@ -8,10 +8,12 @@ current attempt corrects (and marks `late`). Nothing leaves `reported` or
 same state.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from mam.broker.events import Cancelled, Data, Progress, Report, Started
+from mam.control_plane.gaps import Gap, lasted
 from mam.control_plane.rows import FINAL, OPEN, PRESUMED, Attempt, Job, Session
 
 
@@ -94,35 +96,41 @@ class Overdue(NamedTuple):
     detail: str
 
 
-def overdue(job: Job, attempt: Attempt, *, now: int, began: int = 0) -> Overdue | None:
+def overdue(job: Job, attempt: Attempt, *, now: int, began: int = 0, gaps: Sequence[Gap] = ()) -> Overdue | None:
     """
     Which limit an open job has passed: delivery, first sign of life (M97), or the whole attempt.
 
     Args:
         began: When the monitor began to send: a job that waited for it is not late.
+        gaps: Times that do not count.
     """
     if job.state not in OPEN:
         return None
-    if now - attempt.created_at > job.limit_s * 1000:
+    if lasted(attempt.created_at, now, gaps) > job.limit_s * 1000:
         return Overdue("timed_out", f"no report within {job.limit_s:g} s")
     if attempt.started_at is not None:
         return None
     if attempt.delivered_at is not None:
-        if now - attempt.delivered_at > job.started_within_s * 1000:
+        if lasted(attempt.delivered_at, now, gaps) > job.started_within_s * 1000:
             return Overdue("agent_blocked", f"no `started` within {job.started_within_s:g} s of the prompt")
         return None
     # The runner gives up by itself after deliver_within_s; this is for runners that cannot be reached.
     since = attempt.received_at or max(attempt.created_at, began)
-    if now - since > job.deliver_within_s * 1500 + 5000:
+    if lasted(since, now, gaps) > reach_ms(job):
         reached = "received but never submitted" if attempt.received_at else "never received by the runner"
         return Overdue("agent_blocked", f"not delivered within {job.deliver_within_s:g} s: {reached}")
     return None
 
 
+def reach_ms(job: Job) -> float:
+    """How long the monitor tries to hand a prompt to a runner."""
+    return job.deliver_within_s * 1500 + 5000
+
+
 IDLE_MS = 60_000
 
 
-def idle(job: Job, attempt: Attempt, session: Session, *, now: int) -> bool:
+def idle(job: Job, attempt: Attempt, session: Session, *, now: int, gaps: Sequence[Gap] = ()) -> bool:
     """
     Whether an agent went back to a ready screen after the prompt and says nothing more: a question, not an end.
 
@@ -132,10 +140,12 @@ def idle(job: Job, attempt: Attempt, session: Session, *, now: int) -> bool:
         return False
     ready_at = session.screen_at or 0
     last = max(ready_at, attempt.started_at or 0, attempt.last_progress_at or 0)
-    return ready_at > attempt.delivered_at and now - last > IDLE_MS
+    return ready_at > attempt.delivered_at and lasted(last, now, gaps) > IDLE_MS
 
 
-def silent(job: Job, attempt: Attempt, *, heartbeat_s: float, heard_at: int, now: int) -> bool:
+def silent(
+    job: Job, attempt: Attempt, *, heartbeat_s: float, heard_at: int, now: int, gaps: Sequence[Gap] = ()
+) -> bool:
     """
     Whether a running attempt missed more heartbeats than its job allows. Says nothing about the work itself.
 
@@ -146,4 +156,4 @@ def silent(job: Job, attempt: Attempt, *, heartbeat_s: float, heard_at: int, now
         return False
     last = max(heard_at, attempt.last_heartbeat_at or 0, attempt.started_at or 0, attempt.last_progress_at or 0)
     interval_s = attempt.heartbeat_s or heartbeat_s
-    return now - last > interval_s * job.heartbeat_misses * 1000
+    return lasted(last, now, gaps) > interval_s * job.heartbeat_misses * 1000

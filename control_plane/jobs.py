@@ -290,12 +290,12 @@ def cancel(mam: Mam, job_id: str, reason: str = "") -> Job:
             tx.put(after)
             tx.put(ended)
             _withdraw(tx, job)
-            _call_off(tx, job, reason)
+            call_off(tx, job, reason)
     spool.wake(mam.layout.monitor_wake)
     return after
 
 
-def _call_off(tx: Transaction, job: Job, reason: str) -> None:
+def call_off(tx: Transaction, job: Job, reason: str) -> None:
     """Tell the runner of *job*'s attempt, where one lives, to forget it."""
     session = tx.session(job.session)
     if session is not None and session.status in LIVE:
@@ -346,7 +346,7 @@ def retry(mam: Mam, job_id: str, session: str | None = None) -> Job:
                 late=0,
             )
             _withdraw(tx, job)
-            _call_off(tx, job, "tried again")
+            call_off(tx, job, "tried again")
             _enter(tx, again, mam.layout, mam.command)
             write_record(mam.layout, again)
             set_aside_report(job)  # last: what fails before it must leave the old report in its place

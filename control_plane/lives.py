@@ -100,7 +100,7 @@ def _reborn(session: Session) -> Session:
         session,
         status="starting",
         generation=session.generation + 1,
-        incarnation=seats.new_incarnation(),
+        incarnation=seats.new_incarnation(after=session.incarnation),
         pane="",
         updated_at=now_ms(),
         pid=None,
@@ -169,7 +169,8 @@ def _stop(mam: Mam, name: str, *, force: bool, say: Say) -> Session:
         job = tx.open_job(name)
         if job is not None and not force:
             raise StillBusy(session=name, job=job.id)
-        stopped = replace(current, status="stopped", ended_reason="stopped", presence=None, updated_at=now_ms())
+        stopped = replace(current, status="stopped", ended_reason="stopped", presence=None, screen="gone")
+        stopped = replace(stopped, updated_at=now_ms())
         tx.put(stopped)
     runner = seats.runner_id(current)
     if runner is not None and proof.alive(runner):

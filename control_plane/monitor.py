@@ -19,7 +19,7 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from mam.broker import proof
+from mam.broker import logs, proof
 from mam.broker.bodies import now_ms
 from mam.broker.bus import Message
 from mam.broker.errors import MamError
@@ -27,6 +27,7 @@ from mam.broker.version import VERSION
 from mam.control_plane import database, projection, repo_watch, watch
 from mam.control_plane.audit import AuditLog
 from mam.control_plane.cards import Cards
+from mam.control_plane.gaps import Gaps
 from mam.control_plane.inbox import Inbox, Settling
 from mam.control_plane.keeper import Keeper
 from mam.control_plane.keyring import Keyring
@@ -71,6 +72,7 @@ class Monitor:
         self._outbox = Outbox(self._keyring)
         self._sweep = Sweep(mam.layout.run, self._inbox)
         self._audit = AuditLog(mam.layout.audit)
+        self._gaps = Gaps(mam.layout.run / "gaps.json")
         self._cards = Cards(self._keyring.control(), self._keyring, mam.fingerprint)
         self._keeper = Keeper(mam, connect, self._cards.will(), self._enqueue, self._tend_soon)
         self._queue: deque[Message] = deque()
@@ -239,9 +241,18 @@ class Monitor:
             for item in ended:
                 _log.warning("session %s: %s", item.session, item.reason)
             projection.write(self._mam)
-        heartbeat_s = self._mam.settings.heartbeat_s
+        now = self._clock()
+        gap = self._gaps.look(now)
+        if gap is not None:
+            _log.warning("nobody looked for %d s: limits do not count them", (gap[1] - gap[0]) // 1000)
         verdicts, findings = watch.overdue_jobs(
-            view, self._sweep, heartbeat_s=heartbeat_s, heard=self._heard, began=self._began, now=self._clock()
+            view,
+            self._sweep,
+            heartbeat_s=self._mam.settings.heartbeat_s,
+            heard=self._heard,
+            began=self._began,
+            now=now,
+            gaps=self._gaps.found,
         )
         watch.act(self._registry, [], verdicts)
         for verdict in verdicts:
@@ -278,6 +289,7 @@ class Monitor:
         return found
 
     def _slow(self, view: View) -> None:
+        logs.renew_own_output(self._layout.logs / "monitor.log")
         self._inbox.forget({job.id for job in view.open_jobs()})
         for loop_id in repo_watch.sweep(self._mam, view):
             _log.warning("loop %s: its review trees were left behind, and are removed", loop_id)

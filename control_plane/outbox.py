@@ -42,7 +42,7 @@ class Outbox:
             tries, due = self._due.get(order.id, (0, 0.0))
             if now < due or bus is None:
                 continue
-            if self._send(bus, order.session, order.kind, json.loads(order.data), order.job, order.attempt):
+            if self._send(bus, order.session, order.kind, _data(order), order.job, order.attempt):
                 pause_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2**tries)
                 self._due[order.id] = (tries + 1, now + pause_s)
         return pointless
@@ -92,3 +92,11 @@ class Outbox:
                 return False  # whoever sent it was told that it did not arrive
         # Bound to one life of the session: the next one has nothing to interrupt.
         return session.status in LIVE and session.incarnation == order.incarnation
+
+
+def _data(order: Order) -> dict[str, object]:
+    """What an order says on the wire: free text also when its sender gives up, since it may wait in a socket."""
+    data: dict[str, object] = json.loads(order.data)
+    if order.kind == "say":
+        data["expires_at"] = order.created_at + json.loads(order.data)["deliver_within_s"] * 1000
+    return data

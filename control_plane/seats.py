@@ -48,9 +48,13 @@ def alone(mam: Mam, name: str) -> Generator[None]:
         yield
 
 
-def new_incarnation() -> str:
-    """A name for one life of a session; later ones sort later."""
-    return f"{now_ms():013x}-{secrets.token_hex(4)}"
+def new_incarnation(after: str = "") -> str:
+    """A name for one life of a session; it sorts behind *after*, the life before, whatever was done to the clock."""
+    try:
+        least = int(after.partition("-")[0], 16) + 1
+    except ValueError:
+        least = 0
+    return f"{max(now_ms(), least):013x}-{secrets.token_hex(4)}"
 
 
 def make_files(layout: Layout, name: str) -> None:

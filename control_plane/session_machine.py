@@ -35,7 +35,9 @@ def signal(session: Session, seen: Signal, *, now: int) -> Session:
     """Note what happened to the agent itself. What an earlier life said may come late, and says nothing of this one."""
     if seen.incarnation is not None and seen.incarnation != session.incarnation:
         return session
-    if seen.name == "agent_exited" and session.status in LIVE:
+    # Where the runner was found dead before its last words were read, they still say how the agent ended.
+    unexplained = session.status == "ended" and session.exit_code is None
+    if seen.name == "agent_exited" and (session.status in LIVE or unexplained):
         return replace(
             session,
             status="ended",
@@ -71,3 +73,8 @@ def delivery(job: Job, attempt: Attempt, seen: Delivery, *, now: int) -> tuple[J
     if seen.state == "refused" and moved.state in OPEN and attempt.started_at is None:
         return job_machine.presume(moved, after, "agent_blocked", f"prompt not delivered: {seen.reason}", now=now)
     return moved, after
+
+
+def shows(session: Session, seen: Signal) -> bool:
+    """Whether what a runner saw on the screen is of this life of the session, and of an agent that lives."""
+    return session.status in LIVE and seen.incarnation in (None, session.incarnation)

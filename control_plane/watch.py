@@ -1,12 +1,13 @@
 """What the monitor looks at by itself: limits of jobs, processes of sessions. It compares first, then acts."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from mam.broker import proof
 from mam.broker.bodies import now_ms
-from mam.control_plane import job_machine, seats
+from mam.control_plane import job_machine, jobs, seats
+from mam.control_plane.gaps import Gap
 from mam.control_plane.registry import Registry
 from mam.control_plane.rows import LIVE, OPEN, Finding, Job, Session
 from mam.control_plane.sweep import Sweep
@@ -72,7 +73,14 @@ def _pane_is_gone(mam: Mam, session: Session, dark: set[tuple[str, str]]) -> boo
 
 
 def overdue_jobs(
-    view: View, sweep: Sweep, *, heartbeat_s: float, heard: Callable[[str, int], int], began: int, now: int
+    view: View,
+    sweep: Sweep,
+    *,
+    heartbeat_s: float,
+    heard: Callable[[str, int], int],
+    began: int,
+    now: int,
+    gaps: Sequence[Gap] = (),
 ) -> tuple[list[Verdict], list[Finding]]:
     """
     Open jobs past a limit or without a living agent, and jobs that a person should look at.
@@ -80,6 +88,7 @@ def overdue_jobs(
     Args:
         heard: When an attempt (job, number) was last heard, or the listening began.
         began: When this monitor began: nobody can deliver while none runs.
+        gaps: Times in which nobody could: they do not count.
     """
     verdicts, findings = [], []
     for job in view.open_jobs():
@@ -87,7 +96,7 @@ def overdue_jobs(
         session = view.session(job.session)
         if attempt is None:
             continue
-        late = job_machine.overdue(job, attempt, now=now, began=began)
+        late = job_machine.overdue(job, attempt, now=now, began=began, gaps=gaps)
         if late is not None:
             verdicts.append(Verdict(job.id, job.attempt, late.state, late.detail))
             continue
@@ -96,10 +105,12 @@ def overdue_jobs(
         if gone and reached and sweep.empty(job.session, job.id):
             why = f"its agent is gone ({session.ended_reason or session.status})" if session else "its agent is unknown"
             verdicts.append(Verdict(job.id, job.attempt, "lost", why))
-        elif session is not None and job_machine.idle(job, attempt, session, now=now):
+        elif session is not None and job_machine.idle(job, attempt, session, now=now, gaps=gaps):
             text = f"{session.name} shows a ready screen, and has not reported"
             findings.append(Finding("idle", job.id, now, text))
-        elif job_machine.silent(job, attempt, heartbeat_s=heartbeat_s, heard_at=heard(job.id, job.attempt), now=now):
+        elif job_machine.silent(
+            job, attempt, heartbeat_s=heartbeat_s, heard_at=heard(job.id, job.attempt), now=now, gaps=gaps
+        ):
             text = f"no heartbeat for {job.heartbeat_misses} intervals, though its runner is alive"
             findings.append(Finding("silent", job.id, now, text))
     return verdicts, findings
@@ -120,7 +131,8 @@ def act(registry: Registry, ended: list[Ended], verdicts: list[Verdict]) -> set[
             session = tx.session(item.session)
             if session is None or session.incarnation != item.incarnation or session.status not in LIVE:
                 continue  # another life meanwhile
-            tx.put(replace(session, status="ended", ended_reason=item.reason, presence="offline", updated_at=now))
+            ended_row = replace(session, status="ended", ended_reason=item.reason, presence="offline", updated_at=now)
+            tx.put(replace(ended_row, screen="gone"))
         for verdict in verdicts:
             job = tx.job(verdict.job)
             if job is None or job.state not in OPEN or job.attempt != verdict.attempt:
@@ -131,6 +143,8 @@ def act(registry: Registry, ended: list[Ended], verdicts: list[Verdict]) -> set[
             after, last = job_machine.presume(job, attempt, verdict.state, verdict.detail, now=now)
             tx.put(after)
             tx.put(last)
+            if attempt.delivered_at is None:
+                jobs.call_off(tx, after, "given up")  # a stopped runner would type the prompt when it wakes up
             changed.add(job.id)
     return changed
 

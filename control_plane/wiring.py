@@ -86,15 +86,6 @@ def mam_command() -> str:
     return str(started) if started.name == "mam" else shutil.which("mam") or str(own)
 
 
-def read_json(path: Path) -> dict[str, object]:
-    """A JSON object from a file of ours; empty where it is missing or torn."""
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
 def write_json(path: Path, content: dict[str, object]) -> None:
     """Replace a file of ours in one step (0600)."""
     partial = path.with_name(f".{path.name}.{os.getpid()}")

@@ -12,10 +12,10 @@ import json
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, cast, get_args
 
 from mam.agents.base import AgentCli, Screen, Signal, tail
-from mam.broker import faults, keys, spool
+from mam.broker import faults, keys, notes, spool
 from mam.broker.events import DeliveryReason, DeliveryState, Dispatch, Say
 from mam.wrappers.mux import LookFailed, Multiplexer, PaneGone
 
@@ -55,15 +55,14 @@ class Ledger:
 
     def result(self, job: str, attempt: int) -> Outcome | None:
         """The recorded result; `unknown` for an intent without one; None where nothing was ever tried."""
-        try:
-            content = json.loads(self.path(job, attempt).read_text("utf-8"))
-        except FileNotFoundError:
+        path = self.path(job, attempt)
+        if not path.exists():
             return None
-        except ValueError:
-            content = {}
-        if not isinstance(content, dict) or "state" not in content:
+        content = notes.read(path)
+        state, reason = content.get("state"), content.get("reason")
+        if state not in get_args(DeliveryState) or reason not in get_args(DeliveryReason):
             return Outcome("unknown", "restarted", "the runner ended between the paste and its result")
-        return Outcome(content["state"], content["reason"], content["evidence"])
+        return Outcome(cast("DeliveryState", state), cast("DeliveryReason", reason), str(content.get("evidence", "")))
 
     def conclude(self, job: str, attempt: int, outcome: Outcome) -> None:
         target = self.path(job, attempt)

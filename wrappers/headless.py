@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mam.agents.base import Screen
-from mam.broker import proof
+from mam.broker import notes, proof
 from mam.broker.proof import ProcessId
 from mam.wrappers import process
 from mam.wrappers.mux import LookFailed, Pane, PaneGone, PaneSpec, printable
@@ -73,7 +73,7 @@ class Headless:
             return self._last_screen(folder)
         deadline = time.monotonic() + _ANSWER_WITHIN_S
         while time.monotonic() < deadline:
-            answer = _read_json(folder / "screen.json")
+            answer = notes.read(folder / "screen.json")
             if answer.get("look") == number:
                 return Screen(str(answer["text"]), str(answer["title"]))
             if self._pane(folder).dead:
@@ -93,7 +93,7 @@ class Headless:
         folder = self._folder / pane_id
         if not (folder / "state.json").exists() or self._pane(folder).tag != tag:
             return False
-        host = _host(_read_json(folder / "state.json"))
+        host = _host(notes.read(folder / "state.json"))
         if host is not None and proof.alive(host):
             process.end_group(host, wait_s=2.0)
         shutil.rmtree(folder, ignore_errors=True)
@@ -109,7 +109,7 @@ class Headless:
         return folder
 
     def _pane(self, folder: Path) -> Pane:
-        state = _read_json(folder / "state.json")
+        state = notes.read(folder / "state.json")
         host = _host(state)
         ended = state.get("exit_code")
         dead = ended is not None or host is None or not proof.alive(host)
@@ -123,7 +123,7 @@ class Headless:
         )
 
     def _last_screen(self, folder: Path) -> Screen:
-        answer = _read_json(folder / "screen.json")
+        answer = notes.read(folder / "screen.json")
         return Screen(str(answer.get("text", "")), str(answer.get("title", "")))
 
     def _ask(self, folder: Path, request: dict[str, object]) -> bool:
@@ -161,14 +161,6 @@ def _write_all(fifo: int, line: bytes) -> bool:
         except BrokenPipeError:
             return False
     return True
-
-
-def _read_json(path: Path) -> dict[str, object]:
-    try:
-        value = json.loads(path.read_text("utf-8"))
-    except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
 
 
 def _host(state: dict[str, object]) -> ProcessId | None:

@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker import faults, proof
+from mam.broker import faults, logs, proof
 from mam.broker.errors import MamError
 from mam.broker.proof import ProcessId
 
@@ -92,9 +92,10 @@ def spawn(
     """
     Start *argv* in a session of its own, so that it outlives us, and return its pid.
 
-    Its output goes to *log* (0600, appended); it has no standard input.
+    Its output goes to *log* (0600, appended, begun anew where it has grown large); it has no standard input.
     """
     faults.point("spawn")
+    logs.set_aside(log)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         child = subprocess.Popen(

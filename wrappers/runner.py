@@ -13,12 +13,14 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
 
 from mam.agents import catalog
 from mam.agents.base import Signal, tail
-from mam.broker import keys, proof, spool, topics
+from mam.broker import keys, logs, notes, proof, spool, topics
+from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
 from mam.broker.events import Cancel, Dispatch, Say, SessionMessage, Settled
 from mam.broker.events import Event as Checked
@@ -185,12 +187,10 @@ class Runner:
 
     def _disown(self) -> None:
         """The attempt that was open when an earlier runner died went down with its agent: say so."""
-        try:
-            before = json.loads((self._run_dir / "open.json").read_text("utf-8"))
-        except (OSError, ValueError):
-            before = {}
-        if isinstance(before, dict) and {"job", "attempt"} <= before.keys():
-            self._report_delivery(before["job"], before["attempt"], Outcome("unknown", "restarted"))
+        before = notes.read(self._run_dir / "open.json")
+        job, attempt = before.get("job"), before.get("attempt")
+        if isinstance(job, str) and isinstance(attempt, int):
+            self._report_delivery(job, attempt, Outcome("unknown", "restarted"))
         self._write_note("open.json", {})
 
     def _close_attempt(self) -> None:
@@ -239,6 +239,11 @@ class Runner:
             return
         if isinstance(order, Dispatch):
             self._next_key = keys.load(Path(order.key_file))
+        elif (left_s := _left_s(order)) <= 0:
+            _log.warning("%s came too late to be typed", job)
+            return  # whoever sent it was told that it did not arrive
+        else:
+            order = order.model_copy(update={"deliver_within_s": left_s})
         self._link.say("delivery", {"state": "received"}, job=job, attempt=attempt)
         self._delivery = Delivery(
             job,
@@ -292,9 +297,17 @@ class Runner:
             self._link.beat(*self._open, self._open_key)
 
 
+def _left_s(order: Say) -> int:
+    """How long free text may still be typed: a stopped runner finds it in its socket when nobody wants it any more."""
+    if order.expires_at is None:
+        return order.deliver_within_s
+    return min(order.deliver_within_s, (order.expires_at - now_ms()) // 1000)
+
+
 def main(spec_file: Path, pane: str, environ: Mapping[str, str]) -> int:
     """The verb `mam runner`: serve the pane that we are in. Raises FileRefused for a bad *spec_file*."""
     spec = launch.read(spec_file)
-    logging.basicConfig(filename=spec.log, level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    log = RotatingFileHandler(spec.log, maxBytes=logs.LIMIT_BYTES, backupCount=1)
+    logging.basicConfig(handlers=[log], level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     runner = Runner(spec, pane, process.unnested_pane(environ), connect_mqtt, sys.stdin.fileno())
     return runner.run()

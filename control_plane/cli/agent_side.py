@@ -7,13 +7,13 @@ the verb returns, what it said is on disk and will be recorded.
 
 import argparse
 import hashlib
-import json
 import os
+import shlex
 import sys
 import time
 from pathlib import Path
 
-from mam.broker import keys, proof, signing, spool, topics
+from mam.broker import keys, notes, proof, signing, spool, topics
 from mam.broker.bodies import Producer
 from mam.broker.errors import FileRefused, MamError, Usage
 from mam.control_plane import settings as config
@@ -51,16 +51,17 @@ class Record:
     def __init__(self, registry_dir: Path, job: str, attempt: int) -> None:
         self.registry_dir, self.job, self.attempt = registry_dir, job, attempt
         self.folder = registry_dir / job
-        try:
-            content = json.loads((self.folder / "job.json").read_text("utf-8", "surrogateescape"))
-        except (OSError, ValueError) as error:
-            raise NoRecord(job=job, registry_dir=str(registry_dir)) from error
-        self.key = keys.load(Path(content["key_file"]))
-        self.spool = Path(content["spool"])
-        self.wakes = (Path(content["wake"]), Path(content["monitor_wake"]))
-        self.report = Path(content["report"])
-        self.over = content.get("attempt", attempt) > attempt  # the job was tried again
-        self.review: dict[str, str] | None = content.get("review")
+        content = notes.read(self.folder / "job.json")
+        places = [content.get(name) for name in ("key_file", "spool", "wake", "monitor_wake", "report")]
+        if not all(isinstance(place, str) and place for place in places):
+            raise NoRecord(job=job, registry_dir=str(registry_dir))
+        key_file, self.spool, *wakes, self.report = (Path(str(place)) for place in places)
+        self.key = keys.load(key_file)
+        self.wakes = tuple(wakes)
+        now = content.get("attempt")
+        self.over = isinstance(now, int) and now > attempt  # the job was tried again
+        review = content.get("review")
+        self.review = {str(name): str(value) for name, value in review.items()} if isinstance(review, dict) else None
 
     def tell(self, kind: str, data: dict[str, object], *, beat: bool = False) -> str:
         """Sign and keep one event; return its id. Raises NoSpool."""
@@ -108,12 +109,11 @@ def _registry_dir(settings: config.Settings, flag: str | None) -> Path:
 def _full_command(settings: config.Settings) -> str:
     """The same command with everything it needs, for the job that is open in this pane."""
     spool_dir = settings.text("MAM_SPOOL")
-    try:
-        current = json.loads((Path(spool_dir).parent / "open.json").read_text("utf-8"))
-        flags = f"--registry-dir {current['registry_dir']} --job {current['job']} --attempt {current['attempt']}"
-        return f"mam {' '.join(sys.argv[1:3])} {flags}"
-    except (OSError, ValueError, KeyError):
+    current = notes.read(Path(spool_dir).parent / "open.json")
+    if not {"registry_dir", "job", "attempt"} <= current.keys():
         return "no job is open in this pane: take --registry-dir, --job and --attempt from the prompt"
+    flags = ["--registry-dir", current["registry_dir"], "--job", current["job"], "--attempt", current["attempt"]]
+    return shlex.join(["mam", *sys.argv[1:3], *map(str, flags)])
 
 
 def _started(words: list[str]) -> int:
@@ -167,11 +167,11 @@ def _heartbeat(words: list[str]) -> int:
 def _goes_on(record: Record) -> bool:
     if _reported_mark(record).exists() or not record.spool.is_dir():
         return False
-    try:
-        runner = json.loads((record.spool.parent / "runner.json").read_text("utf-8"))
-        return proof.alive(proof.ProcessId(runner["pid"], runner["start"], runner["boot"]))
-    except (OSError, ValueError, KeyError):
+    runner = notes.read(record.spool.parent / "runner.json")
+    pid = runner.get("pid")
+    if not isinstance(pid, int):
         return True  # no runner of ours here: the report or the limit ends the timer
+    return proof.alive(proof.ProcessId(pid, str(runner.get("start")), str(runner.get("boot"))))
 
 
 def _reported_mark(record: Record) -> Path:
