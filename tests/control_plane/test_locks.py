@@ -1,0 +1,54 @@
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mam.broker.errors import Busy
+from mam.control_plane import locks
+from tests.support import until
+
+HOLDER = """
+import sys
+from pathlib import Path
+from mam.control_plane import locks
+with locks.hold(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def holder(tmp_path: Path):
+    """A process that holds the lock until it is told to go."""
+    argv = [sys.executable, "-c", HOLDER, str(tmp_path / "lock")]
+    with subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as child:
+        assert child.stdout.readline() == "held\n"
+        yield child
+        child.kill()
+
+
+def free(path: Path) -> bool:
+    try:
+        with locks.hold(path, wait_s=0.01):
+            return True
+    except Busy:
+        return False
+
+
+def test_a_lock_that_is_held_is_busy_and_who_gave_up_waiting_never_keeps_it(holder, tmp_path: Path) -> None:
+    for _ in range(3):
+        with pytest.raises(Busy, match="lock"), locks.hold(tmp_path / "lock", wait_s=0.01):
+            pass
+
+    holder.communicate("go\n")
+
+    until(lambda: free(tmp_path / "lock"))
+
+
+def test_a_lock_is_taken_as_soon_as_its_holder_is_killed(holder, tmp_path: Path) -> None:
+    assert not free(tmp_path / "lock")
+    holder.kill()
+
+    with locks.hold(tmp_path / "lock"):
+        assert not free(tmp_path / "lock")
