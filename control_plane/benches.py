@@ -9,11 +9,12 @@ import os
 import shutil
 from pathlib import Path
 
+from mam.broker import notes
 from mam.broker.errors import MamError
 from mam.control_plane import outfit, worktrees
 from mam.control_plane.loop_briefs import Bench
 from mam.control_plane.rows import Loop
-from mam.control_plane.wiring import Mam, read_json, write_json
+from mam.control_plane.wiring import Mam, write_json
 from mam.wrappers import dirt, git, gitfiles, snapshot, trees
 from mam.wrappers.git import GitFailed
 from mam.wrappers.snapshot import Snapshot
@@ -41,7 +42,7 @@ def open_bench(mam: Mam, loop: Loop, number: int, reviewer: str, snap: Snapshot)
     bench = Bench(tree, place / "out", place / "tmp", _python(mam, loop), isolated)
     made = place / "bench.json"
     try:
-        if read_json(made).get("head") != snap.head or gitfiles.commit_of(tree) is None:
+        if notes.read(made).get("head") != snap.head or gitfiles.commit_of(tree) is None:
             close(mam, loop.id, number, reviewer)
             for each in (bench.out, bench.tmp):
                 each.mkdir(mode=0o700, parents=True)

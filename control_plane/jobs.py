@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker import faults, keys, spool, topics
+from mam.broker import faults, keys, notes, spool, topics
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
 from mam.control_plane import job_machine, prompts
@@ -18,7 +18,7 @@ from mam.control_plane.registry import Transaction
 from mam.control_plane.rows import FINAL, LIVE, OPEN, PRESUMED, Attempt, Job, Order, Session
 from mam.control_plane.settings import Layout
 from mam.control_plane.view import View, pages
-from mam.control_plane.wiring import Mam, read_json, write_json
+from mam.control_plane.wiring import Mam, write_json
 
 BRIEF_LIMIT_BYTES = 1024 * 1024
 
@@ -251,7 +251,7 @@ def write_record(layout: Layout, job: Job) -> None:
         "monitor_wake": str(layout.monitor_wake),
         "report": job.report_path,
     }
-    identity = read_json(Path(job.folder) / "identity.json")
+    identity = notes.read(Path(job.folder) / "identity.json")
     if identity:
         record["review"] = {name: identity[name] for name in ("base_sha", "head_sha", "tree")}
     write_json(Path(job.folder) / "job.json", record)
