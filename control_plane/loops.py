@@ -4,17 +4,17 @@ import json
 import secrets
 import sqlite3
 import time
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker import spool, topics
 from mam.broker.bodies import now_ms
-from mam.broker.errors import Busy, MamError, Usage
-from mam.control_plane import benches, jobs, locks, loop_files, loop_machine, promote
+from mam.broker.errors import MamError, Usage
+from mam.control_plane import benches, jobs, loop_files, loop_machine, promote
 from mam.control_plane.jobs import need_session
+from mam.control_plane.loop_locks import LoopRuns
 from mam.control_plane.loop_machine import State
 from mam.control_plane.rows import LIVE, Loop
 from mam.control_plane.tree_names import NoCommit
@@ -37,12 +37,6 @@ class LoopExists(MamError):
     code = "loop_exists"
     message = "there is a loop {loop} already ({state})"
     remedy_text = "`mam loop resume {loop}` goes on with it; leave --id out for a new one"
-
-
-class LoopRuns(MamError):
-    code = "loop_runs"
-    message = "a loop runs already: {loop}"
-    remedy_text = "wait for its end, or `mam loop cancel {loop}`"
 
 
 class LoopEnded(MamError):
@@ -72,40 +66,6 @@ class Wish(NamedTuple):
     remote: str | None = None
     test_command: str | None = None
     loop_id: str | None = None
-
-
-@contextmanager
-def held(mam: Mam, loop_id: str) -> Generator[None]:
-    """
-    Be the one process that carries this loop out, and the one loop of this control root.
-
-    The locks live as long as the process: a killed one's successor gets them at
-    once, a living one's never. Raises LoopRuns.
-    """
-    mam.check_place()
-    mam.layout.loops.mkdir(mode=0o700, exist_ok=True)
-    try:
-        with locks.hold(_lock(mam, loop_id), wait_s=0), locks.hold(mam.layout.loops / "one.lock", wait_s=0):
-            (mam.layout.loops / "one.lock").write_text(loop_id, "ascii")
-            yield
-    except Busy as error:
-        taken = (
-            (mam.layout.loops / "one.lock").read_text("ascii") if str(error.data["what"]).endswith("one.lock") else ""
-        )
-        raise LoopRuns(loop=taken or loop_id) from error
-
-
-def _lock(mam: Mam, loop_id: str) -> Path:
-    return mam.layout.loops / f"{loop_id}.lock"
-
-
-def runs(mam: Mam, loop_id: str) -> bool:
-    """Whether some process carries this loop out at this moment."""
-    try:
-        with locks.hold(_lock(mam, loop_id), wait_s=0):
-            return False
-    except (Busy, FileNotFoundError):
-        return _lock(mam, loop_id).exists()
 
 
 def need(view: View, loop_id: str) -> Loop:

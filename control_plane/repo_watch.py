@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 
 from mam.broker.bodies import now_ms
-from mam.control_plane import benches, loops, worktrees
+from mam.control_plane import benches, loop_locks, worktrees
 from mam.control_plane.rows import Finding
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
@@ -31,7 +31,7 @@ def findings(mam: Mam, view: View) -> list[Finding]:
     for loop in view.loops(only_open=True):
         if loop.state == "stuck":
             found.append(Finding("loop_stuck", loop.id, now, loop.detail or "a person must look"))
-        elif now - loop.updated_at > SETTLED_MS and not loops.runs(mam, loop.id):
+        elif now - loop.updated_at > SETTLED_MS and not loop_locks.runs(mam, loop.id):
             text = (
                 f"no process carries it out; `mam loop resume {loop.id}` goes on, `mam loop cancel {loop.id}` ends it"
             )
@@ -56,7 +56,7 @@ def sweep(mam: Mam, view: View) -> list[str]:
     for loop_id in benches.left(mam):
         loop = view.loop(loop_id)
         ended = loop is None or loop.ended_at is not None
-        if (ended or _untouched_s(mam, loop_id) > BENCH_KEPT_S) and not loops.runs(mam, loop_id):
+        if (ended or _untouched_s(mam, loop_id) > BENCH_KEPT_S) and not loop_locks.runs(mam, loop_id):
             benches.close_all(mam, loop_id)
             gone.append(loop_id)
     return gone

@@ -187,7 +187,7 @@ class Settings(NamedTuple):
 
 def check(settings: Settings) -> Settings:
     """Read every setting that can be wrong, so that it is refused now and not in the middle of something."""
-    for name in ("MAM_READY_WITHIN_S", "MAM_KEEP_DAYS"):
+    for name in ("MAM_READY_WITHIN_S", "MAM_KEEP_DAYS", "MAM_SESSION_BUSY_RETRY_S", "MAM_LOOP_WAIT_S"):
         settings.seconds(name, 1)
     settings.port("MAM_BROKER_PORT")
     _ = settings.started_within_s, settings.deliver_within_s, settings.attempt_limit_s

@@ -5,11 +5,13 @@ import json
 import re
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mam.broker.bodies import now_ms
 from mam.broker.errors import Usage
-from mam.control_plane.wiring import Mam
+
+if TYPE_CHECKING:
+    from mam.control_plane.wiring import Mam
 
 
 class Parser(argparse.ArgumentParser):
@@ -60,7 +62,7 @@ def choose(words: list[str], table: Mapping[str, Callable[[list[str]], int]], de
     raise Usage(what=what, hint=f"one of: {listed}")
 
 
-def ended_before(mam: Mam, age: str | None) -> int:
+def ended_before(mam: "Mam", age: str | None) -> int:
     """The moment (ms since 1970) that lies *age* (30d, 12h; default MAM_KEEP_DAYS) ago. Raises Usage."""
     found = re.fullmatch(r"(\d{1,5})([dh])", age or f"{mam.settings.number('MAM_KEEP_DAYS', 30)}d")
     if not found:

@@ -9,7 +9,19 @@ from pathlib import Path
 
 from mam.agents import catalog
 from mam.broker import server
-from mam.control_plane import daemon, lives, loop_files, loop_run, loops, root, sessions, verify, views, worktrees
+from mam.control_plane import (
+    daemon,
+    lives,
+    loop_files,
+    loop_locks,
+    loop_run,
+    loops,
+    root,
+    sessions,
+    verify,
+    views,
+    worktrees,
+)
 from mam.control_plane import settings as config
 from mam.control_plane.cli.base import Parser, emit, say, verb
 from mam.control_plane.rows import Loop
@@ -78,7 +90,7 @@ def _play(mam: Mam, args: argparse.Namespace, rest: list[str]) -> int:
         session = sessions.await_ready(mam, name, wait_s=60)
         say(f"{name} ({args.agent} in {session.mux}) in {place}: screen {session.screen}")
     loop_id = loops.new_id()
-    with loops.held(mam, loop_id):
+    with loop_locks.held(mam, loop_id):
         asked = loops.Wish(TASK, Path(tree.path), CREATOR, REVIEWERS, promote="merge", loop_id=loop_id)
         loop = loop_run.LoopRun(mam, loops.begin(mam, asked), say).run()
     return _told(mam, args, loop, time.monotonic() - began)

@@ -20,7 +20,7 @@ def run(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    from mam.control_plane import loop_run, loops
+    from mam.control_plane import loop_locks, loop_run, loops
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -45,7 +45,7 @@ def _run(words: list[str]) -> int:
     mam = Mam.open(root=args.root)
     loop_id = args.id or loops.new_id()
     wish = _wish(mam, args, loop_id)
-    with loops.held(mam, loop_id):
+    with loop_locks.held(mam, loop_id):
         loop = loops.begin(mam, wish)
         say(f"loop {loop.id}: {loop.worktree}, base {loop.base_sha[:12]}; files in {loop.folder}")
         return _told(args, mam, loop_run.LoopRun(mam, loop, say, _limits(mam, args.limit)).run())
@@ -99,11 +99,11 @@ def _limits(mam: Mam, limit_s: float | None) -> Any:
 
 
 def _resume(words: list[str]) -> int:
-    from mam.control_plane import loop_run, loops
+    from mam.control_plane import loop_locks, loop_run, loops
 
     args = verb(words, 2, "mam loop resume loop-1a2b3c4d", "go on with a loop that was killed or is stuck", _one)
     mam = Mam.open(root=args.root)
-    with loops.held(mam, args.loop):
+    with loop_locks.held(mam, args.loop):
         with mam.registry.view() as view:
             loop = loops.need(view, args.loop)
         if loop.ended_at is not None:
@@ -112,15 +112,15 @@ def _resume(words: list[str]) -> int:
 
 
 def _cancel(words: list[str]) -> int:
-    from mam.control_plane import loop_run, loops
+    from mam.control_plane import loop_locks, loop_run, loops
 
     args = verb(words, 2, "mam loop cancel loop-1a2b3c4d", "end a loop, its jobs and its review trees", _one)
     mam = Mam.open(root=args.root)
     loop = loops.ask_cancel(mam, args.loop)
     try:
-        with loops.held(mam, args.loop):
+        with loop_locks.held(mam, args.loop):
             loop = loop_run.LoopRun(mam, loop, say).run()
-    except loops.LoopRuns:
+    except loop_locks.LoopRuns:
         loop = loops.await_end(mam, args.loop)  # the process that carries it out does it
     emit(args, _data(loop), f"{loop.id}: {loop.outcome or loop.state}")
     return 0
@@ -158,7 +158,7 @@ def _told(args: argparse.Namespace, mam: Mam, loop: Loop) -> int:
 
 
 def _list(words: list[str]) -> int:
-    from mam.control_plane import loops
+    from mam.control_plane import loop_locks
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -168,7 +168,7 @@ def _list(words: list[str]) -> int:
     mam = Mam.open(root=args.root)
     with mam.registry.view() as view:
         found = view.loops(only_open=args.open)
-    rows = views.loop_rows(found, now_ms(), lambda loop: loops.runs(mam, loop.id))
+    rows = views.loop_rows(found, now_ms(), lambda loop: loop_locks.runs(mam, loop.id))
     emit(args, [_data(loop) for loop in found], views.table(views.LOOP_HEADER, rows) if rows else "no loops")
     return 0
 

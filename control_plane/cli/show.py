@@ -31,7 +31,7 @@ def run(words: list[str]) -> int:
 
 
 def _status(words: list[str]) -> int:
-    from mam.control_plane import daemon, loops
+    from mam.control_plane import daemon, loop_locks
 
     args = verb(words, 1, "mam status", "agents, open jobs and findings at a glance", add_root)
     mam = Mam.open(root=args.root)
@@ -44,7 +44,7 @@ def _status(words: list[str]) -> int:
         findings = view.findings()
         rows = views.session_rows(view, now)
         known_loops, trees = view.loops(), view.worktrees()
-    loops_shown = views.loop_rows(known_loops, now, lambda loop: loops.runs(mam, loop.id))
+    loops_shown = views.loop_rows(known_loops, now, lambda loop: loop_locks.runs(mam, loop.id))
     data = {
         "root": str(mam.layout.root),
         "fingerprint": mam.fingerprint,
@@ -109,11 +109,11 @@ def _why(words: list[str]) -> int:
 
 
 def _why_of_repository(mam: Mam, view: View, name: str, now: int) -> "Explanation":
-    from mam.control_plane import loop_why, loops, worktrees
+    from mam.control_plane import loop_locks, loop_why, worktrees
 
     loop, tree = view.loop(name), view.worktree(name)
     if loop is not None:
-        return loop_why.loop(view, loop, runs=loops.runs(mam, loop.id), now=now)
+        return loop_why.loop(view, loop, runs=loop_locks.runs(mam, loop.id), now=now)
     if tree is not None:
         return loop_why.worktree(view, tree, worktrees.residents(view, tree.path), now)
     raise UnknownThing(name=name)

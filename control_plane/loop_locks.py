@@ -1,0 +1,49 @@
+"""Which process carries a loop out: locks that live as long as it does. Standard library only."""
+
+import contextlib
+from collections.abc import Generator
+from pathlib import Path
+
+from mam.broker.errors import Busy, MamError
+from mam.control_plane import locks
+from mam.control_plane.wiring import Mam
+
+
+class LoopRuns(MamError):
+    code = "loop_runs"
+    message = "a loop runs already: {loop}"
+    remedy_text = "wait for its end, or `mam loop cancel {loop}`"
+
+
+@contextlib.contextmanager
+def held(mam: Mam, loop_id: str) -> Generator[None]:
+    """
+    Be the one process that carries this loop out, and the one loop of this control root.
+
+    The locks live as long as the process: a killed one's successor gets them at
+    once, a living one's never. Raises LoopRuns.
+    """
+    mam.check_place()
+    mam.layout.loops.mkdir(mode=0o700, exist_ok=True)
+    try:
+        with locks.hold(_lock(mam, loop_id), wait_s=0), locks.hold(mam.layout.loops / "one.lock", wait_s=0):
+            (mam.layout.loops / "one.lock").write_text(loop_id, "ascii")
+            yield
+    except Busy as error:
+        taken = (
+            (mam.layout.loops / "one.lock").read_text("ascii") if str(error.data["what"]).endswith("one.lock") else ""
+        )
+        raise LoopRuns(loop=taken or loop_id) from error
+
+
+def _lock(mam: Mam, loop_id: str) -> Path:
+    return mam.layout.loops / f"{loop_id}.lock"
+
+
+def runs(mam: Mam, loop_id: str) -> bool:
+    """Whether some process carries this loop out at this moment."""
+    try:
+        with locks.hold(_lock(mam, loop_id), wait_s=0):
+            return False
+    except (Busy, FileNotFoundError):
+        return _lock(mam, loop_id).exists()
