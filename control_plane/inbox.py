@@ -114,9 +114,7 @@ class Inbox:
         frame, data = ev.check(ev.JobEvent, ev.JOB_DATA, body)
         if frame.job != job.id:
             refuse("binding_mismatch", frame.job)
-        now = (
-            self._clock()
-        )  # the sender's own `ts` decides nothing: clocks are set back while an event waits in a spool
+        now = self._clock()  # the sender's `ts` decides nothing: clocks are set back while an event waits
         if job.archived_at is not None:
             refuse("expired", "")
         if frame.attempt > job.attempt:

@@ -31,8 +31,9 @@ def take(descriptor: int, path: Path, wait_s: float) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return
-    except BlockingIOError:
-        pass
+    except BlockingIOError as error:
+        if wait_s <= 0:  # only asked: no thread may be left behind to wait
+            raise Busy(what=str(path), waited_s=wait_s) from error
     held = threading.Event()
     same = os.dup(descriptor)
 

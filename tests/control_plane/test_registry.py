@@ -4,12 +4,13 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
 from mam.broker.errors import Busy
-from mam.control_plane import database, schema
+from mam.control_plane import database, locks, schema
 from mam.control_plane import registry as reg
 from mam.control_plane.database import NoRegistry, RegistryUnusable, SchemaMismatch
 from mam.control_plane.registry import Registry
@@ -20,6 +21,7 @@ from .conftest import Desk
 
 WRITER = """
 import sys
+import threading
 from pathlib import Path
 from mam.control_plane.registry import Registry
 folder, name, times = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
@@ -212,3 +214,13 @@ def test_files_of_the_control_root_are_private(desk: Desk) -> None:
     assert desk.mam.layout.mam.stat().st_mode & 0o777 == 0o700
     for name in ("registry.db", "secrets/control.key"):
         assert os.stat(desk.mam.layout.mam / name).st_mode & 0o077 == 0
+
+
+def test_asking_for_a_lock_that_is_held_leaves_no_thread_behind(tmp_path: Path) -> None:
+    path = tmp_path / "lock"
+    with locks.hold(path):
+        before = threading.active_count()
+        for _ in range(3):
+            with pytest.raises(Busy), locks.hold(path, wait_s=0):
+                pass
+        assert threading.active_count() == before
