@@ -73,7 +73,15 @@ def _quoted(report: str) -> str:
     return "\n".join(f"> {line}".rstrip() for line in report.strip().splitlines())
 
 
-def review(task: str, place: Place, bench: Bench, test_command: str | None, stat: str, changes: Path) -> str:
+class Change(NamedTuple):
+    """What there is to review: the diff's summary, the file with all of it, and the writer's own report, if any."""
+
+    stat: str
+    diff: Path
+    told: Path | None = None
+
+
+def review(task: str, place: Place, bench: Bench, test_command: str | None, change: Change) -> str:
     tree = shlex.quote(str(bench.tree))
     span = f"{place.base}...{place.head}"
     where = (
@@ -81,6 +89,7 @@ def review(task: str, place: Place, bench: Bench, test_command: str | None, stat
         if bench.isolated
         else f"{tree} is the writer's own tree: others read it too, and it must stay exactly as it is."
     )
+    told = f"\nWhat its writer says of it: {shlex.quote(str(change.told))}\n" if change.told else ""
     return f"""Review one commit: {place.head}
 
 {where} Read and try it only there. Do not edit, commit or switch anything in it: a tree that was changed voids
@@ -88,10 +97,10 @@ the verdict, and so does a commit that was moved. What the writer does meanwhile
 
     git -C {tree} diff {span}
 
-The same is in {shlex.quote(str(changes))}:
+The same is in {shlex.quote(str(change.diff))}:
 
-{_indented(stat)}
-
+{_indented(change.stat)}
+{told}
 ## How to try it
 
 Programs that you start may write below {shlex.quote(str(bench.out))}, and nothing into the tree:

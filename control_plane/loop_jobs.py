@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mam.control_plane import benches, jobs, loop_briefs, loop_files, verdicts
 from mam.control_plane.inbox import file_sha256
-from mam.control_plane.loop_briefs import Finding, Place
+from mam.control_plane.loop_briefs import Change, Finding, Place
 from mam.control_plane.loop_machine import Ask, Reviewed, Round, State, Work, WorkEnded
 from mam.control_plane.rows import OPEN, Job, Loop
 from mam.control_plane.wiring import Mam
@@ -49,8 +49,7 @@ class LoopJobs:
         refused = next(each for each in reversed(state.rounds[:-1]) if not each.stale)
         findings = []
         for review in refused.reviews:
-            with self._mam.registry.view() as view:
-                job = view.job(job_id(self._loop.id, refused.number, review.reviewer))
+            job = self._job(review.reviewer, refused.number)
             path = jobs.find_report(job) if job is not None else None
             text = path.read_text("utf-8", "replace") if path is not None else ""
             findings.append(Finding(f"{review.reviewer} ({review.verdict})", text))
@@ -60,21 +59,22 @@ class LoopJobs:
         """Have a reviewer's bench and job of a round. Raises BenchFailed, and as `work`."""
         at = state.round
         place = Place(self._loop.worktree, self._loop.branch, at.base, at.head)
-        stat, changes = self._stat(at), loop_files.round_folder(self._loop, at.number) / "changes.diff"
+        change = self._change(at)
         if self._loop.remote is not None:
             pins = f"{snapshot.PINS}/{self._loop.id}/{at.number}"
-            text = loop_briefs.remote_review(self._task, place, self._loop.remote, pins, stat)
+            text = loop_briefs.remote_review(self._task, place, self._loop.remote, pins, change.stat)
             tree = None
         else:
             snap = Snapshot(at.head, at.tip, at.captured)
             bench = benches.open_bench(self._mam, self._loop, at.number, order.reviewer, snap)
-            text = loop_briefs.review(self._task, place, bench, self._loop.test_command, stat, changes)
+            text = loop_briefs.review(self._task, place, bench, self._loop.test_command, change)
             tree = bench.tree
         part = jobs.Part(self._loop.id, at.number, place.line(), at.base, at.head, tree)
         title = f"review of {at.head[:12]}: {self._loop.title}"
         self._send(order.reviewer, order.reviewer, at.number, order.attempt, text, title, part)
 
-    def _stat(self, at: Round) -> str:
+    def _change(self, at: Round) -> Change:
+        told = jobs.find_report(job) if (job := self._job("work", at.number)) is not None else None
         changes = loop_files.round_folder(self._loop, at.number) / "changes.diff"
         with changes.open(encoding="utf-8", errors="replace") as file:
             lines: list[str] = []
@@ -82,12 +82,14 @@ class LoopJobs:
                 if not line.strip() or len(lines) >= 200:
                     break
                 lines.append(line.rstrip())
-        return "\n".join(lines)
+        return Change("\n".join(lines), changes, told)
+
+    def _job(self, role: str, number: int) -> Job | None:
+        with self._mam.registry.view() as view:
+            return view.job(job_id(self._loop.id, number, role))
 
     def _send(self, session: str, role: str, number: int, attempt: int, text: str, title: str, part: jobs.Part) -> None:
-        name = job_id(self._loop.id, number, role)
-        with self._mam.registry.view() as view:
-            job = view.job(name)
+        name, job = job_id(self._loop.id, number, role), self._job(role, number)
         if job is None:
             job = jobs.delegate(self._mam, session, text, title=title, job_id=name, limits=self._limits, part=part)
             shutil.copyfile(job.brief_path, loop_files.round_folder(self._loop, number) / f"brief-{role}.md")
@@ -136,8 +138,7 @@ class LoopJobs:
         return benches.check(self._mam, self._loop, at.number, job.session, snap)
 
     def _ended(self, role: str, number: int, attempt: int) -> Job | None:
-        with self._mam.registry.view() as view:
-            job = view.job(job_id(self._loop.id, number, role))
+        job = self._job(role, number)
         return job if job is not None and job.state not in OPEN and job.attempt >= attempt else None
 
     def _archive(self, job: Job, number: int) -> None:

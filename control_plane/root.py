@@ -14,7 +14,7 @@ from mam.broker.bodies import now_ms
 from mam.broker.errors import FileRefused, Usage
 from mam.control_plane import daemon, job_machine, jobs, seats
 from mam.control_plane.registry import Registry, Transaction
-from mam.control_plane.rows import LIVE, OPEN, Job
+from mam.control_plane.rows import LIVE, OPEN, Job, Loop, Worktree
 from mam.control_plane.settings import Layout
 from mam.control_plane.wiring import Mam
 from mam.wrappers import git, gitfiles, process
@@ -113,8 +113,29 @@ def moved(mam: Mam) -> None:
                     jobs.write_record(mam.layout, here)
         for session in tx.sessions():
             binding = {name: _there(path, old, new) for name, path in json.loads(session.binding).items()}
-            cwd, mux_server = _there(session.cwd, old, new), _there(session.mux_server, old, new)
+            cwd, mux_server = _tree_path_there(session.cwd, old, new), _there(session.mux_server, old, new)
             tx.put(replace(session, binding=json.dumps(binding), cwd=cwd, mux_server=mux_server))
+        trees = [_tree_there(tree, old, new) for tree in tx.worktrees()]
+        for tree in trees:
+            tx.put(tree)
+        for loop in tx.rows(Loop):
+            folder, place = _there(loop.folder, old, new), _tree_path_there(loop.worktree, old, new)
+            tx.put(replace(loop, folder=folder, worktree=place))
+    there = [tree.path for tree in trees if Path(tree.path).is_dir()]
+    if there:
+        git.act(mam.layout.root, "worktree", "repair", *there)  # both sides name the other by its old path
+
+
+def _tree_there(tree: Worktree, old: str, new: str) -> Worktree:
+    return replace(tree, path=_tree_path_there(tree.path, old, new))
+
+
+def _tree_path_there(path: str, old: str, new: str) -> str:
+    """A worktree's path: one beside the control root may have been moved along with it, or have stayed."""
+    inside = _there(path, old, new)
+    if inside != path or Path(path).is_dir():
+        return inside
+    return _there(path, f"{old}.worktrees", f"{new}.worktrees")
 
 
 def _end_agents(mam: Mam) -> None:
@@ -155,6 +176,10 @@ def copied(mam: Mam) -> None:
             tx.drop(session)
             mam.layout.session_key(session.name).unlink(missing_ok=True)
         _close_jobs(tx)
+        for tree in tx.worktrees():
+            tx.drop(tree)  # they are linked to the original
+        for loop in tx.loops(only_open=True):
+            tx.put(replace(loop, outcome="cancelled", detail="this control root is a copy", ended_at=now_ms()))
     make(mam.layout, in_git=False)
 
 

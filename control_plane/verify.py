@@ -1,6 +1,7 @@
 """`mam verify`: check every stored event of a job again, from the exact bytes that came over the wire."""
 
 import hashlib
+import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +23,6 @@ class Check(NamedTuple):
 
 
 class Verified(NamedTuple):
-    job: Job
     checks: list[Check]
 
     @property
@@ -61,7 +61,22 @@ def verify(layout: Layout, view: View, job_id: str) -> Verified:
         checks.append(_report_check(job, reports))
     if not checks:
         checks.append(Check("events", True, "none yet"))
-    return Verified(job, checks)
+    return Verified(checks)
+
+
+def verify_loop(layout: Layout, view: View, loop_id: str) -> Verified:
+    """Re-check every job of a loop, and that each verdict of a round was given for the round's own commit."""
+    loop = view.loop(loop_id)
+    assert loop is not None
+    heads = {each["number"]: each["head"] for each in json.loads(loop.checkpoint)["rounds"]}
+    checks = []
+    for job in view.rows(Job, "WHERE loop = ? AND archived_at IS NULL ORDER BY created_at", (loop_id,)):
+        bad = [check for check in verify(layout, view, job.id).checks if not check.ok]
+        checks.append(Check(job.id, not bad, "; ".join(check.detail for check in bad) or job.state))
+        if job.verdict is not None:
+            fits = job.seen_sha == job.head_sha == heads.get(job.round or 0)
+            checks.append(Check(f"{job.id} {job.verdict}", fits, f"given for {job.seen_sha}"))
+    return Verified(checks or [Check("jobs", True, "none kept")])
 
 
 def _report_check(job: Job, reports: list[ev.Report]) -> Check:

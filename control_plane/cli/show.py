@@ -182,12 +182,15 @@ def _verify(words: list[str]) -> int:
 
     def build(parser: Parser) -> None:
         add_root(parser)
-        parser.add_argument("name", metavar="job", help="a job id")
+        parser.add_argument("name", metavar="job", help="a job, or a loop with all of its jobs")
 
     args = verb(words, 1, "mam verify job-0123456789ab", "check every signature of a job again", build)
     mam = Mam.open(root=args.root)
     with mam.registry.view() as view:
-        result = verify.verify(mam.layout, view, args.name)
+        if view.loop(args.name) is not None:
+            result = verify.verify_loop(mam.layout, view, args.name)
+        else:
+            result = verify.verify(mam.layout, view, args.name)
     data = {"job": args.name, "ok": result.ok, "checks": [check._asdict() for check in result.checks]}
     lines = [f"{'ok ' if check.ok else 'BAD'}  {check.what:<16} {views.clean(check.detail)}" for check in result.checks]
     emit(args, data, "\n".join([*lines, f"{args.name}: {'all verified' if result.ok else 'NOT verified'}"]))
