@@ -83,6 +83,16 @@ class Progress(Data):
     percent: Annotated[int, Field(ge=0, le=100)] | None = None
 
 
+class Asked(Data):
+    """A question to whoever leads the work; *fallback* answers it when *timeout_s* is over."""
+
+    question_id: Annotated[str, Field(pattern=r"^[0-9a-f]{12}\z")]
+    question: Annotated[str, Field(min_length=1, max_length=4000)]
+    choices: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], Field(max_length=20)] = []
+    timeout_s: Annotated[int, Field(ge=1, le=86_400)] | None = None
+    fallback: Text | None = None
+
+
 class Report(Data):
     result: Result
     verdict: Verdict | None = None
@@ -165,6 +175,7 @@ JOB_DATA: dict[str, type[Data]] = {
     "started": Started,
     "heartbeat": Heartbeat,
     "progress": Progress,
+    "asked": Asked,
     "report": Report,
     "cancelled": Cancelled,
 }

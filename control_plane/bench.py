@@ -19,12 +19,13 @@ from mam.broker.bodies import Producer, now_ms
 from mam.broker.mqtt import MqttBus
 from mam.broker.signing import seal
 from mam.broker.urls import Endpoint
-from mam.control_plane import daemon, jobs, lives, root, seats, sessions, watch
+from mam.control_plane import daemon, jobs, liveness, lives, root, seats, sessions, watch
 from mam.control_plane import settings as config
 from mam.control_plane.inbox import Inbox
 from mam.control_plane.keyring import Keyring
 from mam.control_plane.registry import Registry
 from mam.control_plane.rows import Attempt, Job, Session
+from mam.control_plane.signs import Signs
 from mam.control_plane.sweep import Sweep
 from mam.control_plane.wiring import Mam
 
@@ -298,7 +299,8 @@ def _look_at_all(mam: Mam, count: int) -> Figure:
     began = time.perf_counter()
     with mam.registry.view() as view:
         ended = watch.ended_sessions(mam, view)
-        verdicts, findings = watch.overdue_jobs(view, sweep, heartbeat_s=10, heard=lambda *_: 0, began=0, now=now_ms())
+        seen = watch.Watched(sweep, lambda *_: 0, Signs(mam), 0, now_ms())
+        verdicts, findings = watch.jobs_now(view, seen, liveness.Patience())
     took = time.perf_counter() - began
     met = took <= 1.0 and not ended and not verdicts and not findings
     return Figure(f"one look over {count} sessions and jobs", f"{took:.3f} s, no subprocess", "≤ 1 s", met)

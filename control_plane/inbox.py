@@ -7,6 +7,7 @@ settled that is not on disk.
 """
 
 import hashlib
+import json
 import logging
 import os
 import sqlite3
@@ -22,7 +23,7 @@ from mam.broker.signing import UNAUTHENTICATED, EventRefused, refuse, unseal
 from mam.control_plane import job_machine, session_machine
 from mam.control_plane.keyring import Keyring
 from mam.control_plane.registry import Registry, Transaction
-from mam.control_plane.rows import Attempt, Job, Session
+from mam.control_plane.rows import Attempt, Job, Question, Session
 
 _log = logging.getLogger("mam.inbox")
 
@@ -145,6 +146,8 @@ class Inbox:
                 tx.put(step.job)
             if step.attempt != attempt:
                 tx.put(step.attempt)
+            if isinstance(data, ev.Asked) and step.outcome == "accepted":
+                tx.put(_question(job, frame.attempt, data, now))
         return step.outcome
 
     def _beat(self, tx: Transaction, job: Job, attempt: int, now: int) -> None:
@@ -267,6 +270,11 @@ def _store(
         outcome=outcome,
         wire=wire,
     )
+
+
+def _question(job: Job, attempt: int, asked: ev.Asked, now: int) -> Question:
+    choices = json.dumps(asked.choices, ensure_ascii=False)
+    return Question(asked.question_id, job.id, attempt, asked.question, choices, now, asked.timeout_s, asked.fallback)
 
 
 def _report_intact(job: Job, report: ev.Report) -> bool:

@@ -12,9 +12,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from mam.broker.events import Cancelled, Data, Progress, Report, Started
+from mam.broker.events import Asked, Cancelled, Data, Progress, Report, Started
 from mam.control_plane.gaps import Gap, lasted
-from mam.control_plane.rows import FINAL, OPEN, PRESUMED, Attempt, Job, Session
+from mam.control_plane.rows import FINAL, OPEN, PRESUMED, Attempt, Job
 
 
 class Step(NamedTuple):
@@ -38,6 +38,9 @@ def step(job: Job, attempt: Attempt, data: Data | None, *, now: int, report_inta
     match data:
         case Started():
             seen = replace(attempt, started_at=attempt.started_at or now, heartbeat_s=data.heartbeat_s)
+            return Step("accepted", _running(job, now), seen)
+        case Asked():
+            seen = replace(attempt, started_at=attempt.started_at or now, last_note=f"asks: {data.question}"[:500])
             return Step("accepted", _running(job, now), seen)
         case Progress():
             seen = replace(
@@ -125,35 +128,3 @@ def overdue(job: Job, attempt: Attempt, *, now: int, began: int = 0, gaps: Seque
 def reach_ms(job: Job) -> float:
     """How long the monitor tries to hand a prompt to a runner."""
     return job.deliver_within_s * 1500 + 5000
-
-
-IDLE_MS = 60_000
-
-
-def idle(job: Job, attempt: Attempt, session: Session, *, now: int, gaps: Sequence[Gap] = ()) -> bool:
-    """
-    Whether an agent went back to a ready screen after the prompt and says nothing more: a question, not an end.
-
-    An agent whose screen was ready all the time (one that cannot be read) never counts.
-    """
-    if job.state != "running" or session.screen != "ready" or attempt.delivered_at is None:
-        return False
-    ready_at = session.screen_at or 0
-    last = max(ready_at, attempt.started_at or 0, attempt.last_progress_at or 0)
-    return ready_at > attempt.delivered_at and lasted(last, now, gaps) > IDLE_MS
-
-
-def silent(
-    job: Job, attempt: Attempt, *, heartbeat_s: float, heard_at: int, now: int, gaps: Sequence[Gap] = ()
-) -> bool:
-    """
-    Whether a running attempt missed more heartbeats than its job allows. Says nothing about the work itself.
-
-    Args:
-        heard_at: When the listener last heard it, or began to listen: rows are written less often than that.
-    """
-    if job.state != "running":
-        return False
-    last = max(heard_at, attempt.last_heartbeat_at or 0, attempt.started_at or 0, attempt.last_progress_at or 0)
-    interval_s = attempt.heartbeat_s or heartbeat_s
-    return lasted(last, now, gaps) > interval_s * job.heartbeat_misses * 1000

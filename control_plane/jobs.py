@@ -92,6 +92,7 @@ class Limits(NamedTuple):
     deliver_within_s: float
     limit_s: float
     heartbeat_misses: int
+    retries: int = 0  # how many further attempts are made by themselves after a presumed end
 
 
 class Part(NamedTuple):

@@ -11,29 +11,27 @@ from mam.control_plane.wiring import Mam
 
 class LoopRuns(MamError):
     code = "loop_runs"
-    message = "a loop runs already: {loop}"
+    message = "the loop {loop} is at work already"
     remedy_text = "wait for its end, or `mam loop cancel {loop}`"
 
 
 @contextlib.contextmanager
 def held(mam: Mam, loop_id: str) -> Generator[None]:
     """
-    Be the one process that carries this loop out, and the one loop of this control root.
+    Be the one process that carries this loop out.
 
-    The locks live as long as the process: a killed one's successor gets them at
+    The lock lives as long as the process: a killed one's successor gets it at
     once, a living one's never. Raises LoopRuns.
     """
     mam.check_place()
     mam.layout.loops.mkdir(mode=0o700, exist_ok=True)
-    try:
-        with locks.hold(_lock(mam, loop_id), wait_s=0), locks.hold(mam.layout.loops / "one.lock", wait_s=0):
-            (mam.layout.loops / "one.lock").write_text(loop_id, "ascii")
-            yield
-    except Busy as error:
-        taken = (
-            (mam.layout.loops / "one.lock").read_text("ascii") if str(error.data["what"]).endswith("one.lock") else ""
-        )
-        raise LoopRuns(loop=taken or loop_id) from error
+    with contextlib.ExitStack() as stack:
+        try:
+            # Not at once: whoever asks `runs` holds it for a moment.
+            stack.enter_context(locks.hold(_lock(mam, loop_id), wait_s=0.5))
+        except Busy as error:
+            raise LoopRuns(loop=loop_id) from error
+        yield
 
 
 def _lock(mam: Mam, loop_id: str) -> Path:

@@ -149,6 +149,12 @@ class NotPromoted(NamedTuple):
     why: str = ""
 
 
+class Halted(NamedTuple):
+    """What has to be done cannot be done for now: a person must look."""
+
+    why: str
+
+
 class Cancelled(NamedTuple):
     reason: str = ""
 
@@ -157,7 +163,8 @@ class Resumed(NamedTuple):
     pass
 
 
-Event = Began | WorkEnded | Captured | NotCaptured | Reviewed | Looked | Promoted | NotPromoted | Cancelled | Resumed
+Answered = WorkEnded | Captured | NotCaptured | Reviewed | Looked | Promoted | NotPromoted
+Event = Answered | Began | Halted | Cancelled | Resumed
 Answer = tuple[State, list[Order]]
 
 
@@ -184,6 +191,8 @@ def step(state: State, event: Event) -> Answer:
             return _end(replace(state, promoted=what), "passed", "")
         case NotPromoted(moved, why) if state.phase == "promoting":
             return _stale(state) if moved else _end(state, "passed", f"not promoted: {why}")
+        case Halted(why) if state.phase not in ("new", "stuck"):
+            return _stuck(state, why)
         case Resumed() if state.phase == "stuck":
             return _resumed(state)
     return state, pending(state)

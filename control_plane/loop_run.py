@@ -14,9 +14,22 @@ from pathlib import Path
 from mam.broker import faults
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
-from mam.control_plane import benches, daemon, jobs, loop_files, loop_machine, loops, promote
+from mam.control_plane import benches, daemon, jobs, leases, loop_files, loop_machine, loops, promote
 from mam.control_plane.loop_jobs import LoopJobs
-from mam.control_plane.loop_machine import Ask, Capture, Event, Look, Order, Promote, Reviewed, State, Work, WorkEnded
+from mam.control_plane.loop_lease import ReviewerLease
+from mam.control_plane.loop_machine import (
+    Ask,
+    Capture,
+    Event,
+    Halted,
+    Look,
+    Order,
+    Promote,
+    Reviewed,
+    State,
+    Work,
+    WorkEnded,
+)
 from mam.control_plane.rows import OPEN, Loop, StepMark
 from mam.control_plane.wiring import Mam
 from mam.wrappers import git, snapshot
@@ -34,6 +47,7 @@ class LoopRun:
         self._mam, self._loop, self._say = mam, loop, say
         self._state = loops.state_of(loop)
         self._jobs = LoopJobs(mam, loop, limits)
+        self._lease = ReviewerLease(mam, loop.id, loop.priority, say)
         self._sent: set[Order] = set()
         self._busy: dict[Order, tuple[float, float]] = {}  # since when, and when it is tried again
         self._retry_s = mam.settings.seconds("MAM_SESSION_BUSY_RETRY_S", 30)
@@ -52,12 +66,21 @@ class LoopRun:
 
     def _take(self, event: Event) -> None:
         before = self._state
-        self._state, _ = loop_machine.step(before, event)
-        if self._state == before:
+        after, _ = loop_machine.step(before, event)
+        if after == before:
             return
         faults.point("loop.save")
-        self._loop = loops.save(self._mam, self._loop, self._state)
+        mine = self._lease.tokens if isinstance(event, Reviewed) else {}
+        try:
+            self._loop = loops.save(self._mam, self._loop, after, mine)
+        except leases.Fenced as error:
+            self._say(f"{error}: asking again")  # the verdict stays in its job, and counts when they are ours again
+            self._lease.lost()
+            return
         faults.point("loop.saved")
+        self._state = after
+        if after.phase != "reviewing":
+            self._lease.release()
         for text in filter(None, (_words(before, event), _ending(self._state))):
             self._say(text)
             loop_files.note(self._loop, text)
@@ -121,6 +144,13 @@ class LoopRun:
         look_at, version = 0.0, -1
         try:
             while True:
+                if self._state.phase == "reviewing" and not self._lease.hold(orders[0].round, self._state.reviewers):
+                    if self._lease.waited_s > self._patience_s:
+                        return Halted(f"its reviewers were not free for {self._patience_s:g} s")
+                    if (event := self._cancelled()) is not None:
+                        return event
+                    time.sleep(POLL_S)
+                    continue
                 for order in orders:
                     if order not in self._sent and (early := self._send(order)) is not None:
                         return early
@@ -153,7 +183,7 @@ class LoopRun:
             self._mark(key, "done")
         except jobs.SessionBusy as error:
             if time.monotonic() - since > self._patience_s:
-                return self._impossible(order, f"{error} for {self._patience_s:g} s")
+                return Halted(f"{error} for {self._patience_s:g} s")
             self._say(f"{error}: trying again in {self._retry_s:g} s")
             self._busy[order] = (since, time.monotonic() + self._retry_s)
             return None
@@ -194,6 +224,7 @@ class LoopRun:
                     benches.close(self._mam, self._loop.id, each.number, review.reviewer)
 
     def _leave(self) -> None:
+        self._lease.release()
         if self._state.outcome == "cancelled":
             with self._mam.registry.view() as view:
                 mine = [job.id for job in view.jobs(states=OPEN) if job.loop == self._loop.id]

@@ -2,17 +2,18 @@
 
 import json
 import secrets
+import shutil
 import sqlite3
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker import spool, topics
 from mam.broker.bodies import now_ms
-from mam.broker.errors import MamError, Usage
-from mam.control_plane import benches, jobs, loop_files, loop_machine, promote
+from mam.broker.errors import Busy, MamError, Usage
+from mam.control_plane import benches, jobs, leases, loop_files, loop_machine, promote
 from mam.control_plane.jobs import need_session
 from mam.control_plane.loop_locks import LoopRuns
 from mam.control_plane.loop_machine import State
@@ -66,6 +67,7 @@ class Wish(NamedTuple):
     remote: str | None = None
     test_command: str | None = None
     loop_id: str | None = None
+    priority: int = 0
 
 
 def need(view: View, loop_id: str) -> Loop:
@@ -110,17 +112,31 @@ def begin(mam: Mam, wish: Wish) -> Loop:
         checkpoint=json.dumps(loop_machine.to_json(state)),
         created_at=now,
         updated_at=now,
+        priority=wish.priority,
     )
+    made = not Path(loop.folder).exists()  # one without a row is left of a crash, and ours: we hold the lock
     Path(loop.folder).mkdir(mode=0o700, parents=True, exist_ok=True)
     (Path(loop.folder) / "task.md").write_text(wish.task, "utf-8", "surrogateescape")
     try:
         with mam.registry.transaction() as tx:
+            _check_alone(tx, loop)
             tx.put(loop)
-    except sqlite3.IntegrityError as error:
-        raise LoopExists(loop=loop_id, state="new") from error
+    except (sqlite3.IntegrityError, MamError):
+        if made:
+            shutil.rmtree(loop.folder)
+        raise
     who = f"creator {wish.creator or '(none: review only)'}, reviewers {', '.join(wish.reviewers)}"
     loop_files.note(loop, f"begun on {tree}, base {loop.base_sha}; {who}")
     return loop
+
+
+def _check_alone(tx: View, loop: Loop) -> None:
+    """One loop an id, and one open loop a worktree: the second would review what the first has rewritten."""
+    if tx.loop(loop.id) is not None:
+        raise LoopExists(loop=loop.id, state="new")
+    for other in tx.loops(only_open=True):
+        if Path(other.worktree).resolve() == Path(loop.worktree).resolve():
+            raise LoopRuns(loop=other.id)
 
 
 def new_id() -> str:
@@ -184,18 +200,56 @@ def _base(mam: Mam, tree: Path, base: str | None) -> str:
         raise NoCommit(revision=f"the merge base with {main}", folder=str(tree), hint=hint) from error
 
 
-def reviewers_of(view: View) -> list[str]:
-    """Every living session that may review."""
-    return [s.name for s in view.sessions() if s.status in LIVE and "reviewer" in s.role.split(",")]
+def pool_of(view: View, role: str = "reviewer") -> list[str]:
+    """Every living session of a pool: a pool is a role, and a session may have several."""
+    return [s.name for s in view.sessions() if s.status in LIVE and role in s.role.split(",")]
+
+
+def free_of(view: View, role: str = "reviewer") -> list[str]:
+    """Those of a pool that no loop has, and none waits for: taking more would seize what is another loop's."""
+    taken = {lease.resource for lease in view.leases()}
+    for ticket in view.waiting():
+        taken.update(json.loads(ticket.names))
+    return [name for name in pool_of(view, role) if leases.session(name) not in taken]
+
+
+def pick(mam: Mam, loop_id: str, role: str, count: int, *, wait_s: float) -> list[str]:
+    """*count* reviewers of a pool, whoever is free first, in the order of the queue. Raises Usage, Busy."""
+    with mam.registry.view() as view:
+        pool = pool_of(view, role)
+    if len(pool) < count:
+        what = f"the pool {role} has {len(pool)} agents, not {count}"
+        raise Usage(what=what, hint=f"mam agent create NAME --agent KIND --role {role}")
+    lease_s = mam.settings.seconds("MAM_LEASE_TTL_S", 60)
+    ticket, deadline = f"{loop_id}/pick", time.monotonic() + wait_s
+    resources = [leases.session(name) for name in pool]
+    try:
+        while True:
+            with mam.registry.transaction() as tx:
+                leases.ask(tx, ticket, loop_id, [], pool=resources, count=count, ttl_s=lease_s)
+                mine = leases.renew(tx, ticket)
+            if mine is not None:
+                return [name.removeprefix("session:") for name in mine]
+            if time.monotonic() > deadline:
+                raise Busy(what=f"the pool {role}", waited_s=wait_s)
+            time.sleep(0.2)
+    finally:
+        with mam.registry.transaction() as tx:
+            leases.release(tx, ticket)  # the loop asks for them again, by name, when there is something to review
 
 
 def state_of(loop: Loop) -> State:
     return loop_machine.from_json(json.loads(loop.checkpoint))
 
 
-def save(mam: Mam, loop: Loop, state: State) -> Loop:
-    """Write the checkpoint; never over one that another process wrote in between. Raises LoopRuns."""
+def save(mam: Mam, loop: Loop, state: State, mine: Mapping[str, int] | None = None) -> Loop:
+    """
+    Write the checkpoint; never over one that another process wrote in between, and only while *mine* is held.
+
+    Raises LoopRuns, Fenced.
+    """
     with mam.registry.transaction() as tx:
+        leases.check(tx, loop.id, mine or {})
         current = need(tx, loop.id)
         if current.generation != loop.generation:
             raise LoopRuns(loop=loop.id)

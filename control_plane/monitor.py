@@ -24,16 +24,15 @@ from mam.broker.bodies import now_ms
 from mam.broker.bus import Message
 from mam.broker.errors import MamError
 from mam.broker.version import VERSION
-from mam.control_plane import database, projection, repo_watch, watch
+from mam.control_plane import database, projection, repo_watch
 from mam.control_plane.audit import AuditLog
 from mam.control_plane.cards import Cards
-from mam.control_plane.gaps import Gaps
 from mam.control_plane.inbox import Inbox, Settling
 from mam.control_plane.keeper import Keeper
 from mam.control_plane.keyring import Keyring
+from mam.control_plane.looking import Looking
 from mam.control_plane.outbox import Outbox
 from mam.control_plane.registry import Registry
-from mam.control_plane.rows import Finding
 from mam.control_plane.sweep import Sweep
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam, write_json
@@ -72,13 +71,12 @@ class Monitor:
         self._outbox = Outbox(self._keyring)
         self._sweep = Sweep(mam.layout.run, self._inbox)
         self._audit = AuditLog(mam.layout.audit)
-        self._gaps = Gaps(mam.layout.run / "gaps.json")
+        self._looking = Looking(mam, self._registry, self._sweep, self._inbox, clock)
         self._cards = Cards(self._keyring.control(), self._keyring, mam.fingerprint)
         self._keeper = Keeper(mam, connect, self._cards.will(), self._enqueue, self._tend_soon)
         self._queue: deque[Message] = deque()
         self._dropped = 0
         self._stopping = False
-        self._began = clock()
         self._due = {"tick": 0.0, "sweep": 0.0, "broker": 0.0, "slow": 0.0}
         self._seen_version = -1
         self._inode = 0
@@ -235,35 +233,13 @@ class Monitor:
             _log.error("the registry was removed or replaced: ending")
             self._stopping = True
             return
-        ended = watch.ended_sessions(self._mam, view)
-        if ended:
-            watch.act(self._registry, ended, [])
-            for item in ended:
-                _log.warning("session %s: %s", item.session, item.reason)
-            projection.write(self._mam)
-        now = self._clock()
-        gap = self._gaps.look(now)
-        if gap is not None:
-            _log.warning("nobody looked for %d s: limits do not count them", (gap[1] - gap[0]) // 1000)
-        verdicts, findings = watch.overdue_jobs(
-            view,
-            self._sweep,
-            heartbeat_s=self._mam.settings.heartbeat_s,
-            heard=self._heard,
-            began=self._began,
-            now=now,
-            gaps=self._gaps.found,
-        )
-        watch.act(self._registry, [], verdicts)
-        for verdict in verdicts:
-            _log.warning("job %s is presumed %s: %s", verdict.job, verdict.state, verdict.detail)
-        findings += self._own_findings(view)
+        fresh = self._looking.tick(view, self._keeper.problem)
         if len(self._queue) < LOADED or time.monotonic() - self._exported > EXPORT_S:
             self._exported = time.monotonic()
             self._audit.export(view)
-        for fresh in watch.note_findings(self._registry, view, findings):
+        for finding in fresh:
             if self._keeper.bus is not None:
-                self._cards.finding(self._keeper.bus, fresh)
+                self._cards.finding(self._keeper.bus, finding)
 
     def _same_database(self) -> bool:
         """Whether the file that we have open still is the one at its place."""
@@ -273,20 +249,6 @@ class Monitor:
             return False
         self._inode = self._inode or here
         return self._inode == here
-
-    def _heard(self, job: str, attempt: int) -> int:
-        return max(self._began, self._inbox.heard.get((job, attempt), 0))
-
-    def _own_findings(self, view: View) -> list[Finding]:
-        now = self._clock()
-        found = [
-            Finding("dead_letter", path.parent.parent.name, now, f"an event that nobody could authenticate: {path}")
-            for path in self._sweep.dead()
-        ]
-        found += repo_watch.findings(self._mam, view)
-        if self._keeper.problem:
-            found.append(Finding("broker", "broker", now, self._keeper.problem))
-        return found
 
     def _slow(self, view: View) -> None:
         logs.renew_own_output(self._layout.logs / "monitor.log")

@@ -10,6 +10,7 @@ class Commands(NamedTuple):
 
     started: str
     progress: str
+    ask: str
     report: str
 
     def endings(self, *, review: bool) -> list[str]:
@@ -23,7 +24,7 @@ def commands(mam: str, registry_dir: Path, job: str, attempt: int) -> Commands:
         words = [mam, "job", name, "--registry-dir", str(registry_dir), "--job", job, "--attempt", str(attempt)]
         return shlex.join(words)
 
-    return Commands(verb("started"), verb("progress"), verb("report"))
+    return Commands(verb("started"), verb("progress"), verb("ask"), verb("report"))
 
 
 def prompt(verbs: Commands, job: str, attempt: int, brief: Path, report: Path, *, review: bool = False) -> str:
@@ -67,6 +68,8 @@ Commands of the first attempt (a later one is named in its prompt):
     {verbs.started}
     {verbs.progress} --note 'what you are doing'
     {endings}
+
+Something must be decided by whoever gave you this? Ask, and the answer is printed: {verbs.ask} 'QUESTION'
 
 ## Task
 

@@ -67,6 +67,8 @@ class Session(Row):
     screen_at: int | None = None
     ended_reason: str | None = None
     exit_code: int | None = None
+    hook: str | None = None
+    hook_at: int | None = None
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,7 @@ class Job(Row):
     base_sha: str | None = None
     head_sha: str | None = None
     seen_sha: str | None = None
+    retries: int = 0
 
     @property
     def brief_path(self) -> str:
@@ -220,6 +223,7 @@ class Loop(Row):
     ended_at: int | None = None
     cancel_at: int | None = None
     archived_at: int | None = None
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -236,6 +240,70 @@ class StepMark(Row):
     detail: str | None = None
 
 
+@dataclass(frozen=True)
+class Lease(Row):
+    """
+    Who has a resource for itself. *token* grows with every grant; *renewals* with every sign of its holder.
+
+    *usual_s* is how long it was held lately, a moving average.
+    """
+
+    table: ClassVar[str] = "leases"
+    key: ClassVar[tuple[str, ...]] = ("resource",)
+
+    resource: str
+    holder: str | None
+    token: int
+    renewals: int
+    ttl_s: float
+    since: int | None = None
+    usual_s: float | None = None
+
+
+@dataclass(frozen=True)
+class Ticket(Row):
+    """A place in the queue: all of *names* and *count* of *pool* (JSON lists), at once or not at all."""
+
+    table: ClassVar[str] = "tickets"
+    key: ClassVar[tuple[str, ...]] = ("id",)
+
+    id: str
+    seq: int
+    holder: str
+    names: str
+    pool: str
+    count: int
+    priority: int
+    ttl_s: float
+    asked_at: int
+    granted_at: int | None = None
+    granted: str | None = None
+    renewals: int = 0
+
+
+@dataclass(frozen=True)
+class Question(Row):
+    """What an agent asks of a person in the middle of a job; *fallback* answers it when *timeout_s* is over."""
+
+    table: ClassVar[str] = "questions"
+    key: ClassVar[tuple[str, ...]] = ("id",)
+
+    id: str
+    job: str
+    attempt: int
+    question: str
+    choices: str
+    asked_at: int
+    timeout_s: float | None = None
+    fallback: str | None = None
+    answered_at: int | None = None
+    answer: str | None = None
+    answered_by: str | None = None
+
+
+_KINDS: tuple[type[Row], ...] = (
+    Session, Job, Attempt, Order, Finding, Worktree, Loop, StepMark, Lease, Ticket, Question,
+)  # fmt: skip
 # Every audited table and its key.
-TABLES = {kind.table: kind.key for kind in (Session, Job, Attempt, Order, Finding, Worktree, Loop, StepMark)}
+TABLES = {kind.table: kind.key for kind in _KINDS}
 TABLES["meta"] = ("name",)

@@ -75,6 +75,26 @@ MIGRATIONS: tuple[str, ...] = (
         PRIMARY KEY (loop, step)
     ) STRICT, WITHOUT ROWID;
     """,
+    """
+    ALTER TABLE jobs ADD COLUMN retries INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE sessions ADD COLUMN hook TEXT;
+    ALTER TABLE sessions ADD COLUMN hook_at INTEGER;
+    ALTER TABLE loops ADD COLUMN priority INTEGER NOT NULL DEFAULT 0;
+    -- token: how often the resource was given away; whoever holds an older one is fenced.
+    CREATE TABLE leases (
+        resource TEXT PRIMARY KEY, holder TEXT, token INTEGER NOT NULL, renewals INTEGER NOT NULL, ttl_s REAL NOT NULL,
+        since INTEGER, usual_s REAL
+    ) STRICT;
+    CREATE TABLE tickets (
+        id TEXT PRIMARY KEY, seq INTEGER NOT NULL, holder TEXT NOT NULL, names TEXT NOT NULL, pool TEXT NOT NULL,
+        count INTEGER NOT NULL, priority INTEGER NOT NULL, ttl_s REAL NOT NULL, asked_at INTEGER NOT NULL,
+        granted_at INTEGER, granted TEXT, renewals INTEGER NOT NULL
+    ) STRICT;
+    CREATE TABLE questions (
+        id TEXT PRIMARY KEY, job TEXT NOT NULL, attempt INTEGER NOT NULL, question TEXT NOT NULL, choices TEXT NOT NULL,
+        asked_at INTEGER NOT NULL, timeout_s REAL, fallback TEXT, answered_at INTEGER, answer TEXT, answered_by TEXT
+    ) STRICT;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

@@ -4,7 +4,20 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any, TypeVar
 
-from mam.control_plane.rows import Attempt, Finding, Job, Loop, Order, Row, Session, StepMark, Worktree
+from mam.control_plane.rows import (
+    Attempt,
+    Finding,
+    Job,
+    Lease,
+    Loop,
+    Order,
+    Question,
+    Row,
+    Session,
+    StepMark,
+    Ticket,
+    Worktree,
+)
 
 R = TypeVar("R", bound=Row)
 
@@ -83,6 +96,29 @@ class View:
 
     def steps(self, loop_id: str) -> list[StepMark]:
         return self.rows(StepMark, "WHERE loop = ? ORDER BY at", (loop_id,))
+
+    def lease(self, resource: str) -> Lease | None:
+        return self._one(Lease, resource)
+
+    def leases(self) -> list[Lease]:
+        """Those that somebody holds."""
+        return self.rows(Lease, "WHERE holder IS NOT NULL ORDER BY resource")
+
+    def ticket(self, ticket_id: str) -> Ticket | None:
+        return self._one(Ticket, ticket_id)
+
+    def waiting(self) -> list[Ticket]:
+        """Tickets without a grant, oldest first."""
+        return self.rows(Ticket, "WHERE granted_at IS NULL ORDER BY seq")
+
+    def question(self, question_id: str) -> Question | None:
+        return self._one(Question, question_id)
+
+    def open_questions(self, job: str | None = None) -> list[Question]:
+        """Questions that nobody answered, oldest first."""
+        if job is None:
+            return self.rows(Question, "WHERE answered_at IS NULL ORDER BY asked_at")
+        return self.rows(Question, "WHERE answered_at IS NULL AND job = ? ORDER BY asked_at", (job,))
 
     def orders(self) -> list[Order]:
         return self.rows(Order, "ORDER BY created_at, id")

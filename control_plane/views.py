@@ -122,6 +122,7 @@ def event_line(event: dict[str, Any], body: dict[str, Any], now: int) -> str:
         "report": lambda: (
             f"{data.get('result')} verdict={data.get('verdict') or '-'} {clean(str(data.get('summary', '')))}"
         ),
+        "asked": lambda: clean(str(data.get("question", ""))),
         "delivery": lambda: f"{data.get('state')} {data.get('reason') or ''}",
         "signal": lambda: f"{data.get('name')} {data.get('state') or ''}",
         "started": lambda: clean(str(data.get("cwd", ""))),

@@ -6,10 +6,12 @@ from typing import NamedTuple
 
 from mam.broker import proof
 from mam.broker.bodies import now_ms
-from mam.control_plane import job_machine, jobs, seats
+from mam.control_plane import job_machine, jobs, liveness, seats
 from mam.control_plane.gaps import Gap
+from mam.control_plane.liveness import Liveness, Patience, Seen
 from mam.control_plane.registry import Registry
-from mam.control_plane.rows import LIVE, OPEN, Finding, Job, Session
+from mam.control_plane.rows import LIVE, OPEN, Attempt, Finding, Job, Session
+from mam.control_plane.signs import Signs
 from mam.control_plane.sweep import Sweep
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
@@ -72,48 +74,59 @@ def _pane_is_gone(mam: Mam, session: Session, dark: set[tuple[str, str]]) -> boo
     return all(pane.id != session.pane or pane.dead for pane in panes)
 
 
-def overdue_jobs(
-    view: View,
-    sweep: Sweep,
-    *,
-    heartbeat_s: float,
-    heard: Callable[[str, int], int],
-    began: int,
-    now: int,
-    gaps: Sequence[Gap] = (),
-) -> tuple[list[Verdict], list[Finding]]:
-    """
-    Open jobs past a limit or without a living agent, and jobs that a person should look at.
+class Watched(NamedTuple):
+    """What the monitor brings along for a look at the open jobs."""
 
-    Args:
-        heard: When an attempt (job, number) was last heard, or the listening began.
-        began: When this monitor began: nobody can deliver while none runs.
-        gaps: Times in which nobody could: they do not count.
-    """
+    sweep: Sweep
+    heard: Callable[[str, int], int]  # when an attempt was last heard, or the listening began
+    signs: Signs
+    began: int  # when this monitor began: nobody can deliver while none runs
+    now: int
+    gaps: Sequence[Gap] = ()  # times in which nobody could: they do not count
+
+
+def jobs_now(view: View, seen: Watched, patience: Patience) -> tuple[list[Verdict], list[Finding]]:
+    """Open jobs past a limit or without a living agent, and jobs that a person should look at."""
     verdicts, findings = [], []
+    names = set()
     for job in view.open_jobs():
         attempt = view.attempt(job.id, job.attempt)
         session = view.session(job.session)
+        names.add(job.session)
         if attempt is None:
             continue
-        late = job_machine.overdue(job, attempt, now=now, began=began, gaps=gaps)
+        late = job_machine.overdue(job, attempt, now=seen.now, began=seen.began, gaps=seen.gaps)
         if late is not None:
             verdicts.append(Verdict(job.id, job.attempt, late.state, late.detail))
             continue
         gone = session is None or session.status not in LIVE
         reached = attempt.delivered_at is not None or attempt.started_at is not None
-        if gone and reached and sweep.empty(job.session, job.id):
+        if gone and reached and seen.sweep.empty(job.session, job.id):
             why = f"its agent is gone ({session.ended_reason or session.status})" if session else "its agent is unknown"
             verdicts.append(Verdict(job.id, job.attempt, "lost", why))
-        elif session is not None and job_machine.idle(job, attempt, session, now=now, gaps=gaps):
-            text = f"{session.name} shows a ready screen, and has not reported"
-            findings.append(Finding("idle", job.id, now, text))
-        elif job_machine.silent(
-            job, attempt, heartbeat_s=heartbeat_s, heard_at=heard(job.id, job.attempt), now=now, gaps=gaps
-        ):
-            text = f"no heartbeat for {job.heartbeat_misses} intervals, though its runner is alive"
-            findings.append(Finding("silent", job.id, now, text))
+        elif session is not None and not gone and reached:
+            state = liveness_of(view, job, attempt, session, seen, patience)
+            if state.due and state.state != "progressing":
+                findings.append(Finding(state.state, job.id, seen.now, state.rule))
+    seen.signs.forget_but(names)
     return verdicts, findings
+
+
+def liveness_of(
+    view: View, job: Job, attempt: Attempt, session: Session, seen: Watched, patience: Patience
+) -> Liveness:
+    question = next((each for each in view.open_questions(job.id) if each.attempt == job.attempt), None)
+    looked = Seen(
+        now=seen.now,
+        alive=seats.alive(session),
+        heard_at=seen.heard(job.id, job.attempt),
+        written_at=seen.signs.written_at(session, seen.now),
+        committed_at=seen.signs.committed_at(session, seen.now),
+        question=question.question if question else "",
+        asked_at=question.asked_at if question else 0,
+        gaps=seen.gaps,
+    )
+    return liveness.judge(job, attempt, session, looked, patience)
 
 
 def act(registry: Registry, ended: list[Ended], verdicts: list[Verdict]) -> set[str]:

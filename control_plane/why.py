@@ -132,14 +132,22 @@ def _open_job(view: View, job: Job, attempt: Attempt | None, session: Session | 
             return because, f"`started`, for {job.started_within_s:g} s", f"{look}; or mam job cancel {job.id}"
         because = f"the prompt was submitted {ago(attempt.delivered_at, now.ms)}"
         return because, f"`started`, within {job.started_within_s:g} s", look
+    asked = next((each for each in view.open_questions(job.id) if each.attempt == job.attempt), None)
+    if asked is not None:
+        offered = ", ".join(json.loads(asked.choices)) or "TEXT"
+        because = f"it asked {ago(asked.asked_at, now.ms)}: “{clean(asked.question)}”"
+        return because, "an answer", f"mam job answer {job.id} {offered if offered == 'TEXT' else f'({offered})'}"
     if seen in ("asking", "dialog", "error"):
         return f"its screen is {seen}", "a person", look
-    if any(finding.code == "idle" for finding in view.findings(job.id)):
+    doubts = {finding.code: finding for finding in view.findings(job.id)}
+    if "stalled" in doubts:
+        return doubts["stalled"].text, "its report, or a person", look
+    if "idle_waiting" in doubts:
         because = "its agent took the prompt back to a ready screen without reporting"
         nudge = f"mam agent send {session.name} 'write your report and run the report command of your prompt'"
         return because, "its report", nudge
     because = f"it works: started {ago(attempt.started_at, now.ms)}"
-    if attempt.last_note:
+    if attempt.last_note and attempt.last_progress_at:
         because += f", last said “{clean(attempt.last_note)}” {ago(attempt.last_progress_at or 0, now.ms)}"
     return because, f"its report, within {job.limit_s:g} s of the dispatch", f"mam tail {job.id}"
 

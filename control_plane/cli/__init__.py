@@ -31,18 +31,22 @@ VERBS: dict[str, tuple[str, str]] = {
     "tail": ("show", "events as they are recorded"),
     "verify": ("show", "check every signature of a job again, from the stored bytes"),
     "agent": ("agent", "create, list, show, attach, stop, resume, send"),
-    "job": ("job", "delegate, list, show, wait, cancel, retry, archive (agents: started, heartbeat, progress, report)"),
+    "job": (
+        "job",
+        "delegate, list, show, wait, answer, cancel, retry, archive (agents: started, progress, ask, report, …)",
+    ),
     "loop": ("loop", "run, list, show, resume, cancel, archive: review by all, on one exact commit"),
+    "queue": ("loop", "who has which reviewer, who waits, and for how long"),
     "worktree": ("worktree", "prepare, list, remove, commit: a tree and a branch for each writer"),
     "registry": ("registry", "backup, rebuild, export, import"),
-    "monitor": ("monitor", "run, install, uninstall"),
+    "monitor": ("monitor", "run, once, install, uninstall"),
     "broker": ("monitor", "status"),
     "bench": ("bench", "measure this installation, as ratios"),
     "completion": ("completion", "a completion script for bash, zsh or fish"),
 }
 # What MAM calls itself; not in the help.
 INTERNAL = {"runner": "internal", "pane-host": "internal", "play": "internal", "names": "completion"}
-AGENT_SIDE = ("started", "heartbeat", "progress", "report")
+AGENT_SIDE = ("started", "heartbeat", "progress", "ask", "report")
 
 EXIT_CODES = """exit codes: 0 done · 1 refused or failed · 2 wrong usage or place · 3 reported, but not_pass or failed ·
 4 waited in vain · 5 session busy · 6 broker unreachable · 75 busy, try again · 130 interrupted"""

@@ -1,5 +1,5 @@
 """
-What an agent says: started, heartbeat, progress, report. Standard library only; no network, no database.
+What an agent says: started, heartbeat, progress, ask, report. Standard library only; no network, no database.
 
 Each writes one signed file into the session's spool and wakes the runner. When
 the verb returns, what it said is on disk and will be recorded.
@@ -7,7 +7,9 @@ the verb returns, what it said is on disk and will be recorded.
 
 import argparse
 import hashlib
+import json
 import os
+import secrets
 import shlex
 import sys
 import time
@@ -45,6 +47,13 @@ class NoSpool(MamError):
     remedy_text = "a sandboxed agent needs write access to it: `mam doctor --probe NAME` tells what is missing"
 
 
+class NoAnswer(MamError):
+    code = "no_answer"
+    exit_code = 4
+    message = "nobody answered within {waited_s:g} s"
+    remedy_text = "decide yourself and say so in the report, or ask again; a late answer is typed into the pane"
+
+
 class Record:
     """job.json of one job, and the settings around it."""
 
@@ -79,7 +88,8 @@ class Record:
 
 
 def run(words: list[str]) -> int:
-    return {"started": _started, "heartbeat": _heartbeat, "progress": _progress, "report": _report}[words[1]](words)
+    verbs = {"started": _started, "heartbeat": _heartbeat, "progress": _progress, "ask": _ask, "report": _report}
+    return verbs[words[1]](words)
 
 
 def _common(parser: Parser) -> None:
@@ -190,6 +200,48 @@ def _progress(words: list[str]) -> int:
     if args.percent is not None:
         data["percent"] = args.percent
     return _said(args, "progress", _record(args).tell("progress", data))
+
+
+def _ask(words: list[str]) -> int:
+    def build(parser: Parser) -> None:
+        _common(parser)
+        parser.add_argument("question")
+        parser.add_argument("--choices", default="", metavar="A,B", help="the answers that are possible")
+        parser.add_argument("--timeout", type=int, metavar="S", help="wait at most S seconds")
+        parser.add_argument("--default", metavar="TEXT", help="the answer when nobody gave one in time")
+        parser.add_argument("--no-wait", action="store_true", help="go on; the answer is typed into the pane")
+
+    example = "mam job ask --registry-dir DIR --job ID --attempt 1 'Which database?' --choices sqlite,postgres"
+    args = verb(words, 2, example, "ask whoever leads the work, and print the answer", build)
+    record = _record(args)
+    choices = [each.strip() for each in args.choices.split(",") if each.strip()]
+    if args.timeout is not None and not 1 <= args.timeout <= 86_400:
+        raise Usage(what="--timeout takes 1 to 86400 seconds", hint="--timeout 600")
+    if args.default is not None and (args.timeout is None or (choices and args.default not in choices)):
+        raise Usage(what="--default needs --timeout, and is one of --choices", hint="--timeout 600 --default sqlite")
+    question_id = secrets.token_hex(6)
+    place = record.folder / "answers"
+    place.mkdir(mode=0o700, exist_ok=True)
+    if not args.no_wait:
+        (place / f"{question_id}.wait").write_text(json.dumps(proof.me()._asdict()), "utf-8")
+    data: dict[str, object] = {"question_id": question_id, "question": args.question[:4000], "choices": choices}
+    data |= {"timeout_s": args.timeout, "fallback": args.default}
+    event = record.tell("asked", data)
+    return _said(args, "asked", event) if args.no_wait else _await_answer(args, place / f"{question_id}.json")
+
+
+def _await_answer(args: argparse.Namespace, path: Path) -> int:
+    """The answer, as soon as it lies there. Raises NoAnswer when the time is over and nothing was agreed for that."""
+    deadline = time.monotonic() + (args.timeout or TIMER_LIMIT_S)
+    while time.monotonic() < deadline:
+        if (said := notes.read(path)).get("answer"):
+            emit(args, said, str(said["answer"]))
+            return 0
+        time.sleep(0.2)
+    if args.default is None:
+        raise NoAnswer(waited_s=float(args.timeout or TIMER_LIMIT_S))
+    emit(args, {"answer": args.default, "by": "timeout"}, args.default)
+    return 0
 
 
 def _report(words: list[str]) -> int:

@@ -6,11 +6,11 @@ from mam.control_plane.wiring import Mam
 
 SECOND = {
     "agent": "attach create list resume send show stop",
-    "job": "archive cancel delegate heartbeat list progress report retry show started wait",
+    "job": "answer archive ask cancel delegate heartbeat list progress report retry show started wait",
     "loop": "archive cancel list resume run show",
     "worktree": "commit list prepare remove",
     "registry": "backup export import rebuild",
-    "monitor": "install run uninstall",
+    "monitor": "install once run uninstall",
     "broker": "status",
     "bench": "all cli deliver events loop registry",
     "completion": "bash fish zsh",

@@ -1,4 +1,4 @@
-"""mam job delegate · list · show · wait · cancel · retry · archive"""
+"""mam job delegate · list · show · wait · answer · cancel · retry · archive"""
 
 import argparse
 import sys
@@ -35,6 +35,7 @@ def run(words: list[str]) -> int:
         "list": _list,
         "show": _show,
         "wait": _wait,
+        "answer": _answer,
         "cancel": _cancel,
         "retry": _retry,
         "archive": _archive,
@@ -75,6 +76,7 @@ def _delegate(words: list[str]) -> int:
         parser.add_argument("--deliver-within", type=float, metavar="S")
         parser.add_argument("--limit", type=float, metavar="S", help="the most that one attempt may take")
         parser.add_argument("--heartbeat-misses", type=int, metavar="N")
+        parser.add_argument("--retries", type=int, default=0, metavar="N", help="try again by itself, N times at most")
         parser.add_argument("--wait", action="store_true", help="wait for the end and print it")
         parser.add_argument("--timeout", type=float, metavar="S", help="how long --wait waits (default: the limit)")
 
@@ -115,6 +117,9 @@ def _limits(mam: Mam, args: argparse.Namespace) -> "Limits":
     for name, value in wanted.items():
         if value is not None and not 0 < value < 1e9:
             raise Usage(what=f"{name} must be above zero", hint="`mam job delegate --help`")
+    if not 0 <= args.retries <= 100:
+        raise Usage(what=f"--retries {args.retries} is none of 0 to 100", hint="--retries 2")
+    limits = limits._replace(retries=args.retries)
     return limits._replace(**{name: value for name, value in wanted.items() if value is not None})
 
 
@@ -218,6 +223,23 @@ def _result_text(job: Job, verified: bool) -> str:
     lines.append(f"took: {views.duration(job.created_at, job.ended_at or job.updated_at)}")
     lines.append(f"signatures: {'every event verified' if verified else 'NOT all verified: mam verify ' + job.id}")
     return "\n".join(lines)
+
+
+def _answer(words: list[str]) -> int:
+    from mam.control_plane import daemon, questions
+
+    def build(parser: Parser) -> None:
+        _one(parser)
+        parser.add_argument("text", help="the answer, or - to read it from standard input")
+
+    args = verb(words, 2, "mam job answer job-0123456789ab sqlite", "answer what an agent asked", build)
+    mam = _open(args)
+    question = questions.ask(mam, args.job)
+    text = sys.stdin.read() if args.text == "-" else args.text
+    answered = questions.answer(mam, question.id, text, by="person")
+    daemon.ensure_after(mam, "the answer is kept", say)
+    emit(args, {"question": answered.question, "answer": answered.answer}, f"{answered.question}\n→ {answered.answer}")
+    return 0
 
 
 def _cancel(words: list[str]) -> int:

@@ -1,4 +1,4 @@
-"""mam loop run · list · show · resume · cancel · archive"""
+"""mam loop run · list · show · resume · cancel · archive, mam queue"""
 
 import argparse
 import json
@@ -15,6 +15,8 @@ from mam.control_plane.wiring import Mam
 
 
 def run(words: list[str]) -> int:
+    if words[0] == "queue":
+        return _queue(words)
     table = {"run": _run, "list": _list, "show": _show, "resume": _resume, "cancel": _cancel, "archive": _archive}
     return choose(words, table, "review loops: a change lands only when all reviewers passed the same commit")
 
@@ -30,7 +32,10 @@ def _run(words: list[str]) -> int:
         parser.add_argument("--review-only", action="store_true", help="no creator: review what is there")
         who = parser.add_mutually_exclusive_group(required=True)
         who.add_argument("--reviewers", metavar="A,B")
-        who.add_argument("--all-reviewers", action="store_true", help="every living agent with the role reviewer")
+        who.add_argument("--all-reviewers", action="store_true", help="everybody of the pool who is free")
+        who.add_argument("--pick", type=int, metavar="N", help="any N of the pool, in the order of the queue")
+        parser.add_argument("--pool", default="reviewer", metavar="ROLE", help="agents with this role (reviewer)")
+        parser.add_argument("--priority", type=int, default=0, metavar="N", help="who waits with more goes first (0)")
         parser.add_argument("--base", metavar="REV", help="(default: where the branch left the main checkout's)")
         parser.add_argument("--rounds", type=int, default=3, metavar="N", help="at most so many rounds of work (3)")
         parser.add_argument("--review-isolation", choices=("worktree", "in-place"), default="worktree")
@@ -59,16 +64,11 @@ def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
     if bool(args.creator) == args.review_only:
         raise Usage(what="a loop has a creator, or is --review-only", hint="--creator AGENT, or --review-only")
     task = check_brief(*read_brief(args.task, mam.settings.cwd))
-    with mam.registry.view() as view:
-        named = [name.strip() for name in (args.reviewers or "").split(",") if name.strip()]
-        reviewers = loops.reviewers_of(view) if args.all_reviewers else named
-    if args.all_reviewers:
-        reviewers = [name for name in reviewers if name != args.creator]
     return loops.Wish(
         task=task,
         worktree=_tree(mam, args.worktree),
         creator=args.creator,
-        reviewers=reviewers,
+        reviewers=_reviewers(mam, args, loop_id),
         base=args.base,
         rounds=args.rounds,
         isolation=args.review_isolation,
@@ -76,7 +76,25 @@ def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
         remote=args.remote_review,
         test_command=args.test,
         loop_id=loop_id,
+        priority=args.priority,
     )
+
+
+def _reviewers(mam: Mam, args: argparse.Namespace, loop_id: str) -> list[str]:
+    """Those that were named, or who of the pool is free."""
+    from mam.control_plane import loops
+
+    if args.reviewers:
+        return [name.strip() for name in args.reviewers.split(",") if name.strip()]
+    if args.pick:
+        wait_s = mam.settings.seconds("MAM_LOOP_WAIT_S", 3600)
+        return loops.pick(mam, loop_id, args.pool, args.pick, wait_s=wait_s)
+    with mam.registry.view() as view:
+        free = [name for name in loops.free_of(view, args.pool) if name != args.creator]
+    if not free:
+        hint = "`mam queue` shows who has them; --reviewers A,B waits for them"
+        raise Usage(what=f"nobody of the pool {args.pool} is free", hint=hint)
+    return free
 
 
 def _tree(mam: Mam, given: str | None) -> Path:
@@ -206,4 +224,35 @@ def _archive(words: list[str]) -> int:
     chosen = [args.loop] if args.loop else old
     freed = sum(loops.archive(mam, loop_id) for loop_id in chosen)
     emit(args, {"archived": chosen, "pins": freed}, f"archived {len(chosen)} loops, {freed} pins let go")
+    return 0
+
+
+def _queue(words: list[str]) -> int:
+    from mam.control_plane import leases
+
+    args = verb(words, 1, "mam queue", "who has which agent for a loop, and who waits for whom", add_root)
+    now = now_ms()
+    with Mam.open(root=args.root).registry.view() as view:
+        held, waiting = view.leases(), leases.queue(view, now)
+    rows = [[lease.resource, lease.holder, views.ago(lease.since or now, now), "-"] for lease in held]
+    lines = [views.table(("RESOURCE", "HOLDER", "SINCE", ""), rows)] if rows else ["nothing is held"]
+    for place in waiting:
+        waits = ", ".join(f"{name} of {holder}" for name, holder in place.waits_for.items()) or "its turn"
+        expected = f", about {place.expected_s:.0f} s more" if place.expected_s is not None else ""
+        since = views.ago(place.ticket.asked_at, now)
+        lines.append(f"{place.ticket.holder} waits since {since} for {waits}, {place.ahead} ahead{expected}")
+    data = {
+        "held": [{"resource": lease.resource, "holder": lease.holder, "since": lease.since} for lease in held],
+        "waiting": [
+            {
+                "holder": place.ticket.holder,
+                "since": place.ticket.asked_at,
+                "waits_for": place.waits_for,
+                "ahead": place.ahead,
+                "expected_s": place.expected_s,
+            }
+            for place in waiting
+        ],
+    }
+    emit(args, data, "\n".join(lines))
     return 0

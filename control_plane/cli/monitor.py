@@ -1,4 +1,4 @@
-"""mam monitor run · install · uninstall, mam broker status"""
+"""mam monitor run · once · install · uninstall, mam broker status"""
 
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, verb
 from mam.control_plane.wiring import Mam
@@ -7,7 +7,7 @@ from mam.control_plane.wiring import Mam
 def run(words: list[str]) -> int:
     if words[0] == "broker":
         return choose(words, {"status": _broker_status}, "the embedded broker")
-    table = {"run": _run, "install": _install, "uninstall": _uninstall}
+    table = {"run": _run, "once": _once, "install": _install, "uninstall": _uninstall}
     return choose(words, table, "the one process that turns bus messages into state")
 
 
@@ -18,6 +18,20 @@ def _run(words: list[str]) -> int:
     mam = Mam.open(root=args.root, by="monitor")
     mam.check_place()
     return monitor.main(mam)
+
+
+def _once(words: list[str]) -> int:
+    from mam.control_plane import reconcile, views
+
+    args = verb(words, 2, "mam monitor once --json", "compare registry and world once, and change nothing", add_root)
+    mam = Mam.open(root=args.root)
+    mam.check_place()
+    with mam.registry.view() as view:
+        found = reconcile.compare(mam, view, reconcile.look(mam, view))
+    rows = [[drift.kind, drift.code, drift.subject, drift.text, drift.next] for drift in found]
+    text = views.table(("KIND", "CODE", "SUBJECT", "WHAT", "NEXT"), rows) if rows else "registry and world agree"
+    emit(args, [drift._asdict() for drift in found], text)
+    return 1 if found else 0
 
 
 def _broker_status(words: list[str]) -> int:

@@ -1,0 +1,127 @@
+"""What the monitor looks at by itself, every second: compare first, then act on what is proven, note the rest."""
+
+import logging
+import time
+from collections.abc import Callable
+from dataclasses import replace
+
+from mam.broker.errors import MamError
+from mam.control_plane import jobs, leases, liveness, projection, questions, reconcile, repo_watch, watch
+from mam.control_plane.gaps import Gaps
+from mam.control_plane.inbox import Inbox
+from mam.control_plane.registry import Registry
+from mam.control_plane.rows import LIVE, PRESUMED, Finding, Job
+from mam.control_plane.signs import Signs
+from mam.control_plane.sweep import Sweep
+from mam.control_plane.view import View
+from mam.control_plane.wiring import Mam
+
+_log = logging.getLogger("mam.monitor")
+
+RECONCILE_S = 10.0
+
+
+class Looking:
+    """One pass of *tick* is complete in itself: what it remembers only makes the next one cheaper, or more patient."""
+
+    def __init__(self, mam: Mam, registry: Registry, sweep: Sweep, inbox: Inbox, clock: Callable[[], int]) -> None:
+        self._mam, self._registry, self._sweep, self._inbox, self._clock = mam, registry, sweep, inbox, clock
+        self._began = clock()
+        self._gaps = Gaps(mam.layout.run / "gaps.json")
+        self._expiry = leases.Expiry(time.monotonic)
+        self._signs = Signs(mam)
+        self._reconcile_at = 0.0
+        self._drifts: list[reconcile.Drift] = []
+        self._once: set[tuple[str, str]] = set()  # differences of the last pass: the second sight counts
+
+    def tick(self, view: View, problem: str) -> list[Finding]:
+        """Look at everything once; the findings that are new. *problem*: what is wrong with the broker."""
+        now = self._clock()
+        gap = self._gaps.look(now)
+        if gap is not None:
+            _log.warning("nobody looked for %d s: limits do not count them", (gap[1] - gap[0]) // 1000)
+        self._end_sessions(view)
+        found = self._jobs(view, now)
+        self._leases(view)
+        self._retry(view)
+        found += self._differences(view)
+        found += repo_watch.findings(self._mam, view)
+        found += [
+            Finding("dead_letter", path.parent.parent.name, now, f"an event that nobody could authenticate: {path}")
+            for path in self._sweep.dead()
+        ]
+        if problem:
+            found.append(Finding("broker", "broker", now, problem))
+        return watch.note_findings(self._registry, view, found)
+
+    def _end_sessions(self, view: View) -> None:
+        ended = watch.ended_sessions(self._mam, view)
+        if not ended:
+            return
+        watch.act(self._registry, ended, [])
+        for item in ended:
+            _log.warning("session %s: %s", item.session, item.reason)
+        projection.write(self._mam)
+
+    def _jobs(self, view: View, now: int) -> list[Finding]:
+        for question in questions.overdue(view, now):
+            questions.answer(self._mam, question.id, question.fallback or "", by="timeout")
+        seen = watch.Watched(self._sweep, self._heard, self._signs, self._began, now, self._gaps.found)
+        verdicts, findings = watch.jobs_now(view, seen, patience(self._mam))
+        watch.act(self._registry, [], verdicts)
+        for verdict in verdicts:
+            _log.warning("job %s is presumed %s: %s", verdict.job, verdict.state, verdict.detail)
+        return findings
+
+    def _heard(self, job: str, attempt: int) -> int:
+        return max(self._began, self._inbox.heard.get((job, attempt), 0))
+
+    def _leases(self, view: View) -> None:
+        over = self._expiry.look(view)
+        if over.leases or over.tickets:
+            for words in leases.expire(self._registry, over):
+                _log.warning("%s ended: no sign of its holder", words)
+
+    def _retry(self, view: View) -> None:
+        """Make the next attempt of jobs whose policy allows it, as soon as their agent is there."""
+        marks = ",".join("?" * len(PRESUMED))
+        where = f"WHERE state IN ({marks}) AND attempt <= retries AND archived_at IS NULL"
+        for job in view.rows(Job, where, PRESUMED):
+            session = view.session(job.session)
+            if session is None or session.status not in LIVE or view.open_job(job.session) is not None:
+                continue
+            try:
+                again = jobs.retry(self._mam, job.id)
+                _log.warning("job %s: attempt %d of at most %d", job.id, again.attempt, again.retries + 1)
+            except MamError as error:
+                _log.warning("job %s cannot be tried again: %s", job.id, error)
+
+    def _differences(self, view: View) -> list[Finding]:
+        """Where rows and world disagree, from the second sight on: what is being changed is no difference."""
+        if time.monotonic() >= self._reconcile_at:
+            self._reconcile_at = time.monotonic() + RECONCILE_S
+            world = reconcile.look(self._mam, view)
+            self._adopt(view, world)
+            seen = reconcile.compare(self._mam, view, world)
+            before, self._once = self._once, {(drift.code, drift.subject) for drift in seen}
+            self._drifts = [drift for drift in seen if (drift.code, drift.subject) in before]
+        own = {"worktree_gone", "main_moved"}  # noted by repo_watch itself, at once
+        return [
+            Finding(drift.code, drift.subject, self._clock(), f"{drift.text}; {drift.next}")
+            for drift in self._drifts
+            if drift.code not in own
+        ]
+
+    def _adopt(self, view: View, world: reconcile.World) -> None:
+        for session, pane in reconcile.adoptable(self._mam, view, world):
+            with self._registry.transaction() as tx:
+                current = tx.session(session.name)
+                if current is not None and current.incarnation == session.incarnation and not current.pane:
+                    tx.put(replace(current, pane=pane, updated_at=self._clock()))
+                    _log.warning("session %s: its pane %s was not noted, and is now", session.name, pane)
+
+
+def patience(mam: Mam) -> liveness.Patience:
+    settings = mam.settings
+    stuck_s, stalled_s = settings.seconds("MAM_STUCK_AFTER_S", 60), settings.seconds("MAM_STALLED_AFTER_S", 900)
+    return liveness.Patience(round(stuck_s * 1000), round(stalled_s * 1000), settings.heartbeat_s)

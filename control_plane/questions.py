@@ -1,0 +1,101 @@
+"""
+What agents ask of people in the middle of a job, and the answers.
+
+The row is the truth. The answer lies beside the job's brief, where the command
+that waits for it looks; where none waits any more it is typed into the pane.
+"""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+from mam.broker import notes, proof, spool
+from mam.broker.bodies import now_ms
+from mam.broker.errors import MamError, Usage
+from mam.control_plane.jobs import need
+from mam.control_plane.registry import Transaction
+from mam.control_plane.rows import LIVE, OPEN, Job, Order, Question
+from mam.control_plane.view import View
+from mam.control_plane.wiring import Mam, write_json
+
+TYPED_WITHIN_S = 600
+
+
+class NoQuestion(MamError):
+    code = "no_question"
+    exit_code = 2
+    message = "{job} asks nothing at the moment"
+    remedy_text = "`mam why {job}` says what it waits for; `mam agent send` types free text"
+
+
+def folder(job: Job) -> Path:
+    return Path(job.folder) / "answers"
+
+
+def overdue(view: View, now: int) -> list[Question]:
+    """Open questions whose time is over and which named an answer for that case."""
+    return [
+        each
+        for each in view.open_questions()
+        if each.timeout_s and each.fallback is not None and now - each.asked_at > each.timeout_s * 1000
+    ]
+
+
+def current(view: View, job: Job) -> Question | None:
+    """The oldest open question of the job's current attempt; None where the job has ended."""
+    if job.state not in OPEN:
+        return None
+    return next((each for each in view.open_questions(job.id) if each.attempt == job.attempt), None)
+
+
+def answer(mam: Mam, question_id: str, text: str, *, by: str) -> Question:
+    """
+    Answer one question; the second answer changes nothing.
+
+    Raises Usage for an answer that is none of the choices, or empty.
+    """
+    with mam.registry.transaction() as tx:
+        question = tx.question(question_id)
+        assert question is not None
+        if question.answered_at is not None:
+            return question
+        choices = json.loads(question.choices)
+        if not text.strip() or (choices and text.strip() not in choices):
+            raise Usage(what=f"{text!r} is no answer", hint=f"one of: {', '.join(choices)}" if choices else "some text")
+        job = need(tx, question.job)
+        answered = replace(question, answered_at=now_ms(), answer=text.strip(), answered_by=by)
+        tx.put(answered)
+        if not _is_waited_for(job, question):
+            _type(tx, job, answered)
+    folder(job).mkdir(mode=0o700, exist_ok=True)
+    write_json(folder(job) / f"{question.id}.json", {"answer": answered.answer or "", "by": by})
+    spool.wake(mam.layout.monitor_wake)
+    return answered
+
+
+def _is_waited_for(job: Job, question: Question) -> bool:
+    """Whether the command that asked still lives: an agent's own tools may have given it up."""
+    waiter = notes.read(folder(job) / f"{question.id}.wait")
+    pid = waiter.get("pid")
+    if not isinstance(pid, int):
+        return False
+    return proof.alive(proof.ProcessId(pid, str(waiter.get("start")), str(waiter.get("boot"))))
+
+
+def _type(tx: Transaction, job: Job, question: Question) -> None:
+    session = tx.session(job.session)
+    if session is None or session.status not in LIVE:
+        return
+    text = f"[MAM answer for {job.id}] You asked: {question.question}\nThe answer is: {question.answer}"
+    data = json.dumps({"prompt": text, "deliver_within_s": TYPED_WITHIN_S})
+    order_id = f"answer-{question.id}"  # free text: how its delivery ends says nothing of the job's
+    tx.put(Order(order_id, job.session, "say", order_id, 1, session.incarnation, data, now_ms()))
+
+
+def ask(mam: Mam, job_id: str) -> Question:
+    """The question that *job_id* waits with. Raises UnknownJob, NoQuestion."""
+    with mam.registry.view() as view:
+        found = current(view, need(view, job_id))
+    if found is None:
+        raise NoQuestion(job=job_id)
+    return found
