@@ -32,6 +32,9 @@ USERS = ("control", "runner", "viewer")
 HOST = "127.0.0.1"
 START_WITHIN_S = 10.0
 PASSWORD_CHARS = 43  # 32 random bytes
+# A client that died together with the server is never heard of again, since every client draws an id of its own:
+# without an end of its subscriptions the server would keep each message for it, for ever.
+FORGOTTEN_AFTER_S = 60
 
 # argv, log file, folder to run in, descriptors to hand over -> pid
 Spawn = Callable[[Sequence[str], Path, Path, Sequence[int]], int]
@@ -143,7 +146,7 @@ server_name: mam-{fingerprint}
 listen: "{HOST}:-1"
 max_payload: 1MB
 jetstream {{ store_dir: {_quoted(str(folder / "store"))}, max_file: 1GB, sync_interval: "10s" }}
-mqtt {{ listen: "{HOST}:{port}", ack_wait: "5s" }}
+mqtt {{ listen: "{HOST}:{port}", ack_wait: "5s", consumer_inactive_threshold: "{FORGOTTEN_AFTER_S}s" }}
 authorization {{
   users = [
 {users}

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mam.agents.scripted import ASKS, BUSY, PROMPT
+from mam.broker import faults
 from mam.wrappers import process
 
 DEFAULT_SCRIPT: list[dict[str, Any]] = [
@@ -93,14 +94,21 @@ class Player:
         while (prompt := self._composer.read()) is not None:
             if not prompt.strip():
                 continue
-            self._heard.append(prompt)
-            self._memory.write_text(json.dumps(self._heard), "utf-8")
+            self._remember(prompt)
             _out(f"\r{BUSY}")
             code = self._play(prompt)
             _out("\r\x1b[K")
             if code is not None:
                 return code
         return 0
+
+    def _remember(self, prompt: str) -> None:
+        """In one step: a memory that is half written would end every later life at its start."""
+        self._heard.append(prompt)
+        partial = self._memory.with_name(f".{self._memory.name}")
+        partial.write_text(json.dumps(self._heard), "utf-8")
+        faults.point("memory.rename")
+        partial.replace(self._memory)
 
     def _play(self, prompt: str) -> int | None:
         job = JobPrompt.parse(prompt)

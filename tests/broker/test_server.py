@@ -145,6 +145,29 @@ def test_a_wanted_port_in_use_names_its_holder_and_leaves_it_alone(embedded):
     assert embedded.start(port=port).port == port
 
 
+def test_a_client_that_died_with_the_server_is_forgotten_and_a_living_one_is_not(embedded, monkeypatch, inbox, until):
+    monkeypatch.setattr(server, "FORGOTTEN_AFTER_S", 2)
+    streams = embedded.folder / "store" / "jetstream" / "$G" / "streams" / "$MQTT_msgs"
+    embedded.start()
+    dead = embedded.bus("control")
+    dead.subscribe("jobs/+", inbox())
+    dead.wait_ready(30)
+    until(lambda: len(list((streams / "obs").iterdir())) == 1)
+    embedded.kill()
+    dead.drop()
+    embedded.start()
+    living, heard = embedded.bus("control"), inbox()
+    living.subscribe("monitor/state", heard)
+    living.wait_ready(30)
+    until(lambda: len(list((streams / "obs").iterdir())) == 2)
+
+    until(lambda: len(list((streams / "obs").iterdir())) == 1, "the end of what nobody reads")
+
+    living.publish("jobs/job-00000001", b"kept for nobody")
+    living.publish("monitor/state", b"heard")
+    assert heard.next().payload == b"heard"
+
+
 def test_the_remembered_port_is_used_again_after_stop(embedded):
     port = embedded.start().port
     assert server.stop(embedded.folder)

@@ -46,6 +46,7 @@ class Soaked(NamedTuple):
     strikes: Counter[str]
     did: Counter[str]
     events: int
+    store_mb: float  # what the broker keeps on disk
     trends: list[Trend]
     problems: list[str]
 
@@ -55,6 +56,7 @@ class Soaked(NamedTuple):
 
         lines = [
             f"{self.jobs.total()} jobs in {self.took_s:.0f} s, {self.events} events",
+            f"broker's store: {self.store_mb:.1f} MB",
             f"ended as scripted: {listed(self.jobs)}",
             f"kill -9: {self.strikes.total()}: {listed(self.strikes)}",
             f"done by the orchestrator: {listed(self.did)}",
@@ -91,7 +93,18 @@ def soak(root: Root, wish: Wish) -> Soaked:
     jobs = Counter(planned.kind.name for planned in orchestra.ended.values())
     with mam.registry.view() as view:
         events = view.last_event()
-    return Soaked(time.monotonic() - began, jobs, striker.done, orchestra.did, events, sampler.trends(), problems)
+    took_s, store_mb = time.monotonic() - began, _size_mb(mam.layout.broker)
+    return Soaked(took_s, jobs, striker.done, orchestra.did, events, store_mb, sampler.trends(), problems)
+
+
+def _size_mb(folder: Path) -> float:
+    size = 0
+    for path in folder.rglob("*"):
+        try:
+            size += path.stat().st_size
+        except FileNotFoundError:
+            pass  # the broker goes on meanwhile
+    return size / 2**20
 
 
 def _work(orchestra: Orchestra, wish: Wish, began: float) -> None:
@@ -175,6 +188,7 @@ def note_figures(soaked: Soaked) -> None:
         "jobs": soaked.jobs.total(),
         "kills": soaked.strikes.total(),
         "events": soaked.events,
+        "broker's store MB": round(soaked.store_mb, 1),
         "problems": len(soaked.problems),
     }
     for trend in soaked.trends:

@@ -146,6 +146,20 @@ def _settled(root: Root, job: str) -> str:
     return "agent gone" if root.session("writer").status == "ended" else ""
 
 
+def test_an_agent_that_dies_while_it_notes_a_prompt_can_be_resumed(root: Root) -> None:
+    root.env["MAM_FAULT"] = "cli@memory.rename:1:crash"
+    root.agent()
+    del root.env["MAM_FAULT"]
+    job = root.delegate("writer", "do it", "--started-within", "2")
+    until(lambda: root.session("writer").status == "ended")
+
+    assert root.mam("agent", "resume", "writer").code == 0
+    until(lambda: root.job(job).state in ("agent_blocked", "lost"))
+    assert root.mam("job", "retry", job).code == 0
+
+    until(lambda: all_done(root))
+
+
 @pytest.mark.parametrize("point", VERB)
 def test_a_verb_that_dies_was_said_or_not_and_the_job_goes_on(root: Root, point: str) -> None:
     root.env["MAM_FAULT"] = f"verb@{point}:1:crash"

@@ -111,7 +111,12 @@ def _deliveries(mam: Mam) -> Iterator[str]:
     """The agents remember every prompt: each attempt was heard once at most, and a reported one once."""
     heard: Counter[tuple[str, int]] = Counter()
     for memory in mam.layout.run.glob("*/memory.json"):
-        for prompt in json.loads(memory.read_text("utf-8")):
+        try:
+            prompts = json.loads(memory.read_text("utf-8"))
+        except ValueError:
+            yield f"{memory} is no memory"
+            continue
+        for prompt in prompts:
             heard.update((job, int(attempt)) for job, attempt in _PROMPT.findall(prompt))
     for (job_id, attempt), times in heard.items():
         if times > 1:
