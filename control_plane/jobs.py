@@ -180,6 +180,7 @@ def _ready(view: View, session: str) -> Session:
 
 
 def _write_files(mam: Mam, folder: Path, job_id: str, session: str, task: str, title: str, limits: Limits) -> Job:
+    mam.layout.job_key(job_id).unlink(missing_ok=True)  # of a crash: the folder is ours alone, and no row has this id
     keys.create(mam.layout.job_key(job_id))
     title = " ".join((title or task.strip().splitlines()[0]).split())[:120]
     now = now_ms()
