@@ -33,6 +33,11 @@ class Bus(Protocol):
     @property
     def connected(self) -> bool: ...
 
+    @property
+    def unanswered(self) -> int:
+        """How many connections in a row ended without the broker's word for anything that was published on them."""
+        ...
+
     def publish(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False) -> bool:
         """Hand *payload* to a live connection; False, with nothing kept, where there is none."""
         ...

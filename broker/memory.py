@@ -74,6 +74,10 @@ class MemoryBus:
             broker.call(on_connect)
 
     @property
+    def unanswered(self) -> int:
+        return 0
+
+    @property
     def connected(self) -> bool:
         return self._broker.up and self in self._broker.buses
 

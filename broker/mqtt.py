@@ -53,6 +53,8 @@ class MqttBus:
         self._changed = threading.Condition()
         self._ready_connection = False
         self._closed = False
+        self._answered = True
+        self._unanswered = 0
         # NATS refuses MQTT 5, and some client ids that others take: hex is safe everywhere.
         client = paho.Client(
             CallbackAPIVersion.VERSION2,
@@ -76,6 +78,7 @@ class MqttBus:
         client.on_disconnect = self._on_disconnect
         client.on_subscribe = self._on_subscribe
         client.on_message = self._on_message
+        client.on_publish = self._on_publish
         self._client = client
         client.connect_async(endpoint.host, endpoint.port, keepalive=KEEPALIVE_S)
         client.loop_start()
@@ -86,6 +89,10 @@ class MqttBus:
     @property
     def connected(self) -> bool:
         return self._ready_connection
+
+    @property
+    def unanswered(self) -> int:
+        return self._unanswered
 
     def publish(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False) -> bool:
         if not self._ready_connection:
@@ -146,6 +153,7 @@ class MqttBus:
                 self._changed.notify_all()
                 return
             self._ready_connection = True
+            self._answered = False
             self._why = "a subscription was not granted yet"
             self._granted.clear()
             self._asked.clear()
@@ -169,11 +177,19 @@ class MqttBus:
         _props: Properties | None,
     ) -> None:
         with self._changed:
+            if self._ready_connection and self._client._out_messages and not self._answered:
+                self._unanswered += 1
             self._ready_connection = False
             self._granted.clear()
             if not self._why.startswith("refused"):
                 self._why = f"the connection ended: {reason}"
             self._changed.notify_all()
+
+    def _on_publish(
+        self, _client: paho.Client, _data: Any, message_id: int, _reason: ReasonCode, _props: Properties
+    ) -> None:
+        if message_id in self._client._out_messages:  # not so for QoS 0, which nobody acknowledges
+            self._answered, self._unanswered = True, 0
 
     def _on_subscribe(
         self, _client: paho.Client, _data: Any, message_id: int, reasons: list[ReasonCode], _props: Properties | None

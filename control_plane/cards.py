@@ -21,7 +21,7 @@ class Cards:
         self._token, self._keyring, self._scope = token, keyring, scope
         self._producer = Producer("monitor")
         self._shown: dict[str, int] = {}  # job -> updated_at of the card that is out
-        self._since = now_ms() - KEPT_MS  # older cards are gone, and stay so
+        self._seen: int | None = None  # up to which change of the audit the cards are out
         self._cleared: set[str] = set()
         self._loops_shown: dict[str, int] = {}
         self._loops_since = self._since
@@ -49,9 +49,14 @@ class Cards:
 
     def refresh(self, bus: Bus, view: View) -> None:
         """Publish the cards of jobs that changed since the last call."""
-        rows = view.rows(Job, "WHERE updated_at >= ? ORDER BY updated_at", (self._since,))
+        last = int(view.connection.execute("SELECT coalesce(max(seq), 0) FROM audit").fetchone()[0])
+        if self._seen is None:  # older cards are gone, and stay so
+            rows = view.rows(Job, "WHERE updated_at >= ? ORDER BY updated_at", (now_ms() - KEPT_MS,))
+        else:  # by the audit's own count, since a clock may be set back
+            changed = "WHERE id IN (SELECT key FROM audit WHERE tbl = 'jobs' AND seq > ? AND seq <= ?)"
+            rows = view.rows(Job, changed, (self._seen, last))
+        self._seen = last
         for job in rows:
-            self._since = max(self._since, job.updated_at)
             if self._shown.get(job.id) != job.updated_at:
                 self._show(bus, job)
         for loop in view.rows(Loop, "WHERE updated_at >= ? ORDER BY updated_at", (self._loops_since,)):

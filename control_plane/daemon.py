@@ -40,7 +40,8 @@ def look(layout: Layout, *, made_at: str | None = None) -> Known | None:
     """The monitor of this control root, proven alive by pid, start time and boot; None where there is none."""
     state = notes.read(layout.monitor_state)
     pid = state.get("pid")
-    if not isinstance(pid, int) or state.get("root") != (made_at or str(layout.root)):
+    here = os.path.realpath(made_at or layout.root)  # one control root may be reached by several paths
+    if not isinstance(pid, int) or os.path.realpath(str(state.get("root"))) != here:
         return None  # a copied control root brings the state of its original along
     named = ProcessId(pid, str(state.get("start")), str(state.get("boot")))
     if not proof.alive(named):

@@ -80,7 +80,7 @@ def _shield(mam: Mam) -> Iterator[Finding]:
         return
     stub, excluded = mam.layout.mam / ".git" / "HEAD", git.common_dir(mam.layout.root) / "info" / "exclude"
     lines = excluded.read_text("utf-8", "replace").splitlines() if excluded.exists() else []
-    if stub.exists() and all(pattern in lines for pattern in root.EXCLUDED):
+    if stub.exists() and all(pattern in lines for pattern in root.excluded(mam.layout)):
         yield Finding("git", "fine", ".mam is excluded and shielded from `git clean`")
     else:
 

@@ -224,6 +224,7 @@ def _plan(
 
 def _write_files(mam: Mam, folder: Path, job: Job, task: str, part: Part | None) -> Job:
     """Key, brief and record; the job with its brief's hash."""
+    mam.layout.job_key(job.id).unlink(missing_ok=True)  # of a crash: the folder is ours alone, and no row has this id
     keys.create(mam.layout.job_key(job.id))
     brief_path, report = Path(job.brief_path), Path(job.report_path)
     verbs = prompts.commands(mam.command, mam.layout.jobs, job.id, 1)

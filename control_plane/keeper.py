@@ -1,5 +1,6 @@
 """The monitor's hold on the broker: keeps the embedded one running and a connection to it, or to the user's own."""
 
+import logging
 import time
 from collections import deque
 from collections.abc import Callable
@@ -13,8 +14,11 @@ from mam.control_plane.wiring import Mam
 from mam.wrappers import process
 from mam.wrappers.link import Connect
 
+_log = logging.getLogger("mam.keeper")
+
 STARTS_A_MINUTE = 5
 AWAY_S = 5.0
+UNANSWERED = 2
 SUBSCRIBED = ("jobs/+", "agents/+/events", "agents/+/presence")
 
 
@@ -43,6 +47,7 @@ class Keeper:
     def tend(self) -> None:
         """Start and connect what is missing. Raises nothing: what went wrong is in *problem*."""
         try:
+            self._heal()
             self._attach(self._where())
             self.problem = self._connection_problem()
         except MamError as error:
@@ -59,8 +64,24 @@ class Keeper:
         if self._bus is not None:
             self._bus.close()
 
+    def _heal(self) -> None:
+        """
+        Start the embedded broker anew where it takes messages and answers for none.
+
+        After a write of its store failed (a full disk), nats-server never
+        stores again in that life, however much room there is.
+        """
+        if self._bus is None or self._bus.unanswered < UNANSWERED or seats.broker_ref(self._mam).url:
+            return
+        _log.warning("the embedded broker acknowledges nothing: starting it anew")
+        self._bus.close(flush_s=0)
+        self._bus = self._endpoint = None
+        server.stop(self._mam.layout.broker)
+
     def _connection_problem(self) -> str:
         """A connection that is away for a moment comes back by itself; after that somebody should know."""
+        if self._bus is not None and self._bus.unanswered >= UNANSWERED:
+            return f"{self.url} acknowledges nothing that is sent to it"
         if self.bus is not None:
             self._connected_at = time.monotonic()
             return ""

@@ -298,5 +298,6 @@ def main(mam: Mam) -> int:
     """The verb `mam monitor run`."""
     # Each database call gives the interpreter away; with the default of 5 ms the bus's thread would keep it that long.
     sys.setswitchinterval(0.0002)
+    logging.raiseExceptions = False  # a full disk must not fill our log with complaints about our log
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
     return Monitor(mam).run()

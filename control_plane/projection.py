@@ -128,6 +128,10 @@ def take(mam: Mam, path: Path) -> list[str]:
     file = _read(path)
     if file.fingerprint != mam.fingerprint:
         raise ImportRefused(path=str(path), why="it belongs to another control root")
+    names = [item.name for item in file.sessions]
+    for name in names:
+        if names.count(name) > 1:
+            raise ImportRefused(path=str(path), why=f"{name} stands twice")
     changed = []
     with mam.registry.transaction() as tx:
         current = generation(tx)

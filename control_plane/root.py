@@ -21,6 +21,7 @@ from mam.wrappers import git, gitfiles, process
 from mam.wrappers import guard as guards
 
 EXCLUDED = (".mam/", ".mam.env")
+LINKED = ".mam"  # to git a link is no directory
 
 
 def fingerprint(root: Path, salt: str) -> str:
@@ -40,7 +41,7 @@ def make(layout: Layout, *, in_git: bool = True) -> bool:
     for folder in (layout.jobs, layout.logs, layout.secrets, layout.run, layout.broker):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if in_git:
-        git.exclude(layout.root, *EXCLUDED)
+        git.exclude(layout.root, *excluded(layout))
     _shield(layout.mam)
     if not layout.monitor_wake.exists():
         os.mkfifo(layout.monitor_wake, 0o600)
@@ -61,6 +62,11 @@ def make(layout: Layout, *, in_git: bool = True) -> bool:
         created_at=str(now_ms()),
     )
     return fresh
+
+
+def excluded(layout: Layout) -> tuple[str, ...]:
+    """The patterns that keep a control root out of its repository."""
+    return (*EXCLUDED, LINKED) if layout.mam.is_symlink() else EXCLUDED
 
 
 def slug(root: Path) -> str:

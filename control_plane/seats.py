@@ -220,5 +220,5 @@ def check_binding(mam: Mam, session: Session) -> None:
     own = json.loads(session.binding)
     for name in BINDING:
         asked = mam.settings.environ.get(name)
-        if asked and str(absolute(asked, mam.settings.cwd)) != own.get(name):
+        if asked and os.path.realpath(absolute(asked, mam.settings.cwd)) != os.path.realpath(own.get(name, "")):
             raise OtherBinding(name=name, asked=asked, own=own.get(name), session=session.name)

@@ -135,6 +135,8 @@ class Headless:
             lock = os.open(folder / "in.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:
             return False
+        except OSError as error:  # a disk that is read-only says nothing about the pane
+            raise LookFailed(server=f"pane {folder.name}", why=error.strerror or str(error)) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             try:

@@ -127,8 +127,11 @@ class PaneHost:
 
     def _write(self, name: str, content: dict[str, object]) -> None:
         partial = self._folder / f".{name}"
-        partial.write_text(json.dumps(content), "utf-8")
-        partial.replace(self._folder / name)
+        try:
+            partial.write_text(json.dumps(content), "utf-8")
+            partial.replace(self._folder / name)
+        except OSError:
+            pass  # a full disk: whoever asked gets no answer, and the program keeps its terminal
 
 
 def _start(spec: dict[str, Any], inherited: Mapping[str, str]) -> tuple[int, int]:

@@ -307,6 +307,7 @@ def _left_s(order: Say) -> int:
 def main(spec_file: Path, pane: str, environ: Mapping[str, str]) -> int:
     """The verb `mam runner`: serve the pane that we are in. Raises FileRefused for a bad *spec_file*."""
     spec = launch.read(spec_file)
+    logging.raiseExceptions = False  # our standard error is the agent's screen
     log = RotatingFileHandler(spec.log, maxBytes=logs.LIMIT_BYTES, backupCount=1)
     logging.basicConfig(handlers=[log], level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     runner = Runner(spec, pane, process.unnested_pane(environ), connect_mqtt, sys.stdin.fileno())

@@ -30,6 +30,7 @@ class Paper:
     """A bus that only notes what is published."""
 
     connected = True
+    unanswered = 0
 
     def __init__(self) -> None:
         self.sent: list[str] = []
