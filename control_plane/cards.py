@@ -11,7 +11,7 @@ from mam.broker.version import VERSION
 from mam.control_plane import watch
 from mam.control_plane.keyring import Keyring
 from mam.control_plane.rows import OPEN, Finding, Job, Loop
-from mam.control_plane.view import View
+from mam.control_plane.view import R, View
 
 KEPT_MS = 24 * 3600 * 1000
 
@@ -22,9 +22,8 @@ class Cards:
         self._producer = Producer("monitor")
         self._shown: dict[str, int] = {}  # job -> updated_at of the card that is out
         self._seen: int | None = None  # up to which change of the audit the cards are out
-        self._cleared: set[str] = set()
+        self._cleared: set[str] = set()  # topics
         self._loops_shown: dict[str, int] = {}
-        self._loops_since = self._since
 
     def will(self) -> Will:
         """What the broker says of the monitor when its connection breaks."""
@@ -48,34 +47,34 @@ class Cards:
             self._show_loop(bus, loop)
 
     def refresh(self, bus: Bus, view: View) -> None:
-        """Publish the cards of jobs that changed since the last call."""
+        """Publish the cards of jobs and loops that changed since the last call."""
         last = int(view.connection.execute("SELECT coalesce(max(seq), 0) FROM audit").fetchone()[0])
-        if self._seen is None:  # older cards are gone, and stay so
-            rows = view.rows(Job, "WHERE updated_at >= ? ORDER BY updated_at", (now_ms() - KEPT_MS,))
-        else:  # by the audit's own count, since a clock may be set back
-            changed = "WHERE id IN (SELECT key FROM audit WHERE tbl = 'jobs' AND seq > ? AND seq <= ?)"
-            rows = view.rows(Job, changed, (self._seen, last))
-        self._seen = last
-        for job in rows:
+        changed, self._seen = (self._seen, last), last
+        for job in self._changed(view, Job, changed):
             if self._shown.get(job.id) != job.updated_at:
                 self._show(bus, job)
-        for loop in view.rows(Loop, "WHERE updated_at >= ? ORDER BY updated_at", (self._loops_since,)):
-            self._loops_since = max(self._loops_since, loop.updated_at)
+        for loop in self._changed(view, Loop, changed):
             if self._loops_shown.get(loop.id) != loop.updated_at:
                 self._show_loop(bus, loop)
 
+    def _changed(self, view: View, kind: type[R], span: tuple[int | None, int]) -> list[R]:
+        """Rows that changed in a span of the audit: by its own count, since a clock may be set back."""
+        if span[0] is None:  # older cards are gone, and stay so
+            return view.rows(kind, "WHERE updated_at >= ? ORDER BY updated_at", (now_ms() - KEPT_MS,))
+        where = "WHERE id IN (SELECT key FROM audit WHERE tbl = ? AND seq > ? AND seq <= ?)"
+        return view.rows(kind, where, (kind.table, *span))
+
     def expire(self, bus: Bus, view: View, now: int) -> None:
-        """Clear the cards of jobs that ended a day ago, or were archived."""
+        """Clear the cards of jobs and loops that ended a day ago, or were archived."""
         where = "WHERE (ended_at BETWEEN ? AND ?) OR archived_at >= ?"
-        old = view.rows(Job, where, (now - 3 * KEPT_MS, now - KEPT_MS, now - 2 * 3600 * 1000))
-        self._cleared &= {job.id for job in old}
-        for job in old:
-            if job.id not in self._cleared and bus.publish(topics.job_state(job.id), b"", retain=True):
-                self._cleared.add(job.id)
-            self._shown.pop(job.id, None)
-        for loop in view.rows(Loop, "WHERE ended_at BETWEEN ? AND ?", (now - 3 * KEPT_MS, now - KEPT_MS)):
-            if loop.id not in self._cleared and bus.publish(topics.loop_state(loop.id), b"", retain=True):
-                self._cleared.add(loop.id)
+        span = (now - 3 * KEPT_MS, now - KEPT_MS, now - 2 * 3600 * 1000)
+        old = {topics.job_state(job.id): job.id for job in view.rows(Job, where, span)}
+        old |= {topics.loop_state(loop.id): loop.id for loop in view.rows(Loop, where, span)}
+        self._cleared &= old.keys()
+        for topic, name in old.items():
+            if topic not in self._cleared and bus.publish(topic, b"", retain=True):
+                self._cleared.add(topic)
+            self._shown.pop(name, None)
 
     def _show_loop(self, bus: Bus, loop: Loop) -> None:
         topic = topics.loop_state(loop.id)
@@ -85,8 +84,8 @@ class Cards:
             self._loops_shown[loop.id] = loop.updated_at
 
     def _show(self, bus: Bus, job: Job) -> None:
-        self._cleared.discard(job.id)
         topic = topics.job_state(job.id)
+        self._cleared.discard(topic)
         if job.archived_at is not None:
             bus.publish(topic, b"", retain=True)
             return
