@@ -185,9 +185,12 @@ class Settings(NamedTuple):
         return self.number("MAM_HEARTBEAT_MISSES", 6)
 
 
+_WATCHED = ("MAM_STUCK_AFTER_S", "MAM_STALLED_AFTER_S", "MAM_LEASE_TTL_S")
+
+
 def check(settings: Settings) -> Settings:
     """Read every setting that can be wrong, so that it is refused now and not in the middle of something."""
-    for name in ("MAM_READY_WITHIN_S", "MAM_KEEP_DAYS", "MAM_SESSION_BUSY_RETRY_S", "MAM_LOOP_WAIT_S"):
+    for name in ("MAM_READY_WITHIN_S", "MAM_KEEP_DAYS", "MAM_SESSION_BUSY_RETRY_S", "MAM_LOOP_WAIT_S", *_WATCHED):
         settings.seconds(name, 1)
     settings.port("MAM_BROKER_PORT")
     _ = settings.started_within_s, settings.deliver_within_s, settings.attempt_limit_s

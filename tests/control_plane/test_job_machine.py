@@ -128,23 +128,6 @@ def test_limits_are_for_open_jobs_only(state: str) -> None:
     assert job_machine.presume(job(state), ATTEMPT, "lost", "", now=NOW) == (job(state), ATTEMPT)
 
 
-@pytest.mark.req("M98")
-def test_missed_heartbeats_are_counted_by_the_jobs_own_limit_and_never_end_it() -> None:
-    running = job("running", heartbeat_misses=3)
-    attempt = replace(ATTEMPT, started_at=NOW, last_heartbeat_at=NOW)
-
-    assert not job_machine.silent(running, attempt, heartbeat_s=10, heard_at=0, now=NOW + 30_000)
-    assert job_machine.silent(running, attempt, heartbeat_s=10, heard_at=0, now=NOW + 30_001)
-    assert job_machine.overdue(running, attempt, now=NOW + 60_000) is None
-
-
-@pytest.mark.req("M98")
-def test_a_slow_timer_of_the_agents_own_sets_the_interval() -> None:
-    attempt = replace(ATTEMPT, started_at=NOW, heartbeat_s=60.0)
-
-    assert not job_machine.silent(job("running"), attempt, heartbeat_s=1, heard_at=0, now=NOW + 300_000)
-
-
 def test_cancelling_ends_open_and_presumed_jobs_and_nothing_else() -> None:
     for state in (*OPEN, *PRESUMED):
         assert job_machine.cancel(job(state), ATTEMPT, "why", now=NOW)[0].state == "cancelled"

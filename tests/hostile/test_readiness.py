@@ -8,7 +8,6 @@ and end at once: tests/flow/test_two_at_once.py.
 import os
 import shlex
 import signal
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,9 +15,8 @@ import pytest
 from mam.broker import proof, topics
 from mam.broker.bodies import now_ms
 from mam.broker.events import Signal
-from mam.control_plane import job_machine, jobs, seats, session_machine, watch
+from mam.control_plane import jobs, seats, session_machine, watch
 from mam.control_plane.monitor import Monitor
-from mam.control_plane.rows import Job, Session
 from tests.control_plane.conftest import Desk
 from tests.support import Root, until
 
@@ -213,18 +211,6 @@ class TestSilence:
         assert night.desk.take(night.job.id, night.desk.report(night.job)) == ["accepted"]
 
         assert (night.state, night.desk.row(night.job.id).late) == ("reported", 1)
-
-    def test_a_screen_that_was_ready_before_the_prompt_says_nothing_about_this_turn(self, desk: Desk) -> None:
-        row: Session = replace(desk.session(), screen="ready", screen_at=desk.clock - 10_000)
-        job: Job = replace(desk.job(), state="running")
-        with desk.mam.registry.view() as view:
-            attempt = view.attempt(job.id, 1)
-        assert attempt is not None
-        attempt = replace(attempt, delivered_at=desk.clock, started_at=desk.clock)
-        later = desk.clock + HOUR_S * 1000
-
-        assert not job_machine.idle(job, attempt, row, now=later)
-        assert job_machine.idle(job, attempt, replace(row, screen_at=desk.clock + 5000), now=later)
 
 
 class TestEnds:
