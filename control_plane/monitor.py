@@ -36,7 +36,7 @@ from mam.control_plane.registry import Registry
 from mam.control_plane.sweep import Sweep
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam, write_json
-from mam.wrappers.link import Connect, connect_mqtt
+from mam.wrappers.link import Connect, connect_mqtt, connector
 from mam.wrappers.relay import Relay
 
 _log = logging.getLogger("mam.monitor")
@@ -300,4 +300,4 @@ def main(mam: Mam) -> int:
     sys.setswitchinterval(0.0002)
     logging.raiseExceptions = False  # a full disk must not fill our log with complaints about our log
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(name)s %(levelname)s %(message)s")
-    return Monitor(mam).run()
+    return Monitor(mam, connect=connector(mam.settings.text("MAM_CHAOS"), "monitor")).run()

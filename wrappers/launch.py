@@ -51,6 +51,7 @@ class LaunchSpec:
     mam: str
     heartbeat_s: float
     broker: BrokerRef
+    chaos: str = ""  # bad weather for what it publishes (broker/chaos.py)
 
     @property
     def spool(self) -> Path:

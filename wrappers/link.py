@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
-from mam.broker import keys, proof, spool, topics
+from mam.broker import chaos, keys, proof, spool, topics
 from mam.broker.bodies import Producer
 from mam.broker.bus import Bus, Message, Will
 from mam.broker.events import (
@@ -31,12 +31,25 @@ from mam.wrappers.relay import Relay
 
 NEW_BROKER_AFTER_S = 5.0
 INBOX_AT_MOST = 1000
+ECHO_S = 2.0
 
 Connect = Callable[[Endpoint, str, Will, Callable[[], None]], Bus]
 
 
 def connect_mqtt(endpoint: Endpoint, root: str, will: Will, on_connect: Callable[[], None]) -> Bus:
     return MqttBus(endpoint, root, will=will, on_connect=on_connect)
+
+
+def connector(weather: str, who: str) -> Connect:
+    """How to connect: plainly, or with bad weather on the way. Raises Usage."""
+    parsed = chaos.parse(weather)
+    if parsed is None:
+        return connect_mqtt
+
+    def connect(endpoint: Endpoint, root: str, will: Will, on_connect: Callable[[], None]) -> Bus:
+        return chaos.ChaosBus(connect_mqtt(endpoint, root, will, on_connect), parsed, who)
+
+    return connect
 
 
 class Link:
@@ -50,7 +63,8 @@ class Link:
         self._bus: Bus | None = None
         self._endpoint: Endpoint | None = None
         self._due = 0.0
-        self._announce_due = False
+        self._announce_due = False  # after a connect
+        self._echo_due: float | None = None  # until when our own presence must have come back to us
         self._incoming: deque[Message] = deque(maxlen=INBOX_AT_MOST)
         self.relay = Relay(spec.spool, Path(spec.run_dir) / "dead")
         self.wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
@@ -87,12 +101,19 @@ class Link:
         self._bus.subscribe(topics.presence(self._spec.session), self._enqueue)
 
     def announce(self) -> bool:
-        """After a connect: say who is here, and make due again what the lost connection may have swallowed."""
-        if not self._announce_due or not self._publish_presence(online=True):
+        """
+        Say who is here: after a connect, and again until the broker has sent it back to us.
+
+        True after a connect: what the lost connection may have swallowed is due again then.
+        """
+        unheard = self._echo_due is not None and time.monotonic() > self._echo_due
+        if not (self._announce_due or unheard) or not self._publish_presence(online=True):
             return False
-        self._announce_due = False
-        self.relay.hurry()
-        return True
+        self._echo_due = time.monotonic() + ECHO_S
+        anew, self._announce_due = self._announce_due, False
+        if anew:
+            self.relay.hurry()
+        return anew
 
     def say(
         self, kind: str, data: Mapping[str, object], *, job: str | None = None, attempt: int = 0, keep: bool = True
@@ -161,7 +182,11 @@ class Link:
 
     def _answer(self, seen: object) -> None:
         """A will that came late may have overwritten our `online`: say it again, unless a younger runner spoke."""
-        if isinstance(seen, Presence) and seen.incarnation < self._spec.incarnation:
+        if not isinstance(seen, Presence):
+            return
+        if seen.incarnation == self._spec.incarnation and seen.online:
+            self._echo_due = None
+        elif seen.incarnation <= self._spec.incarnation:
             self._publish_presence(online=True)
 
     def _publish_presence(self, *, online: bool) -> bool:

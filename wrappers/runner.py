@@ -30,7 +30,7 @@ from mam.wrappers import launch, muxes, process
 from mam.wrappers.agent_process import AgentProcess, Exited, Stopped
 from mam.wrappers.delivery import Delivery, Ledger, Outcome, Phase
 from mam.wrappers.launch import LaunchSpec
-from mam.wrappers.link import Connect, Link, connect_mqtt
+from mam.wrappers.link import Connect, Link, connector
 from mam.wrappers.mux import LookFailed, PaneGone
 
 _log = logging.getLogger("mam.runner")
@@ -310,5 +310,5 @@ def main(spec_file: Path, pane: str, environ: Mapping[str, str]) -> int:
     logging.raiseExceptions = False  # our standard error is the agent's screen
     log = RotatingFileHandler(spec.log, maxBytes=logs.LIMIT_BYTES, backupCount=1)
     logging.basicConfig(handlers=[log], level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
-    runner = Runner(spec, pane, process.unnested_pane(environ), connect_mqtt, sys.stdin.fileno())
+    runner = Runner(spec, pane, process.unnested_pane(environ), connector(spec.chaos, spec.session), sys.stdin.fileno())
     return runner.run()

@@ -10,6 +10,7 @@ SECOND = {
     "loop": "archive cancel list resume run show",
     "worktree": "commit list prepare remove",
     "registry": "backup export import rebuild",
+    "events": "export replay",
     "monitor": "install once run uninstall",
     "broker": "status",
     "bench": "all cli deliver events loop registry",
