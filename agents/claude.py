@@ -25,6 +25,7 @@ Until 2.1.197 a failure cannot be told from an agent whose whole last words are
 
 import json
 import re
+import shlex
 import uuid
 from collections.abc import Sequence
 from itertools import takewhile
@@ -133,7 +134,24 @@ def draft(screen: Screen) -> bool:
 
 
 def _command(seat: Seat, conversation: Sequence[str]) -> Launch:
-    return Launch([seat.program or "claude", *conversation, *seat.args], _ENV)
+    return Launch([seat.program or "claude", *conversation, *_hooks(seat), *seat.args], _ENV)
+
+
+def _hooks(seat: Seat) -> Sequence[str]:
+    """
+    Hooks of this one session, beside those of its user: what claude says itself is known sooner than from its screen.
+
+    A `--settings` of the user's own leaves them out: claude takes one.
+    """
+    if any(arg == "--settings" or arg.startswith("--settings=") for arg in seat.args):
+        return []
+
+    def say(what: str, matcher: str = "") -> list[dict[str, object]]:
+        command = {"type": "command", "command": f"{shlex.quote(seat.mam)} agent-signal {what}", "timeout": 10}
+        return [{"matcher": matcher, "hooks": [command]}]
+
+    hooks = {"Notification": say("permission", "permission_prompt"), "Stop": say("turn_ended")}
+    return ["--settings", json.dumps({"hooks": hooks})]
 
 
 def _key(cwd: str) -> str:

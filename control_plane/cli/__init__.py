@@ -47,7 +47,13 @@ VERBS: dict[str, tuple[str, str]] = {
     "completion": ("completion", "a completion script for bash, zsh or fish"),
 }
 # What MAM calls itself; not in the help.
-INTERNAL = {"runner": "internal", "pane-host": "internal", "play": "internal", "names": "completion"}
+INTERNAL = {
+    "agent-signal": "internal",
+    "runner": "internal",
+    "pane-host": "internal",
+    "play": "internal",
+    "names": "completion",
+}
 AGENT_SIDE = ("started", "heartbeat", "progress", "ask", "report")
 
 EXIT_CODES = """exit codes: 0 done · 1 refused or failed · 2 wrong usage or place · 3 reported, but not_pass or failed ·

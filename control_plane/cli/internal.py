@@ -1,15 +1,18 @@
-"""Verbs that MAM calls itself: the runner in a pane, the host of a headless pane, the scripted agent."""
+"""Verbs that MAM calls itself: the runner in a pane, a headless pane's host, the scripted agent, agents' hooks."""
 
 from collections.abc import Callable
 from pathlib import Path
 
-from mam.broker.errors import Usage
+from mam.broker import keys, signing, spool, topics
+from mam.broker.bodies import Producer
+from mam.broker.errors import MamError, Usage
 from mam.control_plane import settings as config
 from mam.control_plane.cli.base import Parser, verb
 
 
 def run(words: list[str]) -> int:
-    return {"runner": _runner, "pane-host": _pane_host, "play": _play}[words[0]](words)
+    table = {"runner": _runner, "pane-host": _pane_host, "play": _play, "agent-signal": _agent_signal}
+    return table[words[0]](words)
 
 
 def _argument(name: str) -> Callable[[Parser], None]:
@@ -47,3 +50,21 @@ def _play(words: list[str]) -> int:
 
     args = verb(words, 1, "", "be a scripted agent", build)
     return player.main(args.name, Path(args.memory), Path(args.script) if args.script else None)
+
+
+def _agent_signal(words: list[str]) -> int:
+    """What an agent CLI's own hook says of its agent; in the pane, by files alone. A hook never disturbs its agent."""
+    args = verb(words, 1, "", "say what an agent's hook saw", _argument("name"))
+    settings = config.load()
+    session, key, folder = (settings.text(name) for name in ("MAM_SESSION", "MAM_SESSION_KEY_FILE", "MAM_SPOOL"))
+    if args.name not in ("permission", "turn_ended") or not (session and key and folder):
+        return 0  # run outside of a pane of ours
+    topic = topics.events(session)
+    body = Producer("hook").session_message(session, "signal", {"name": args.name})
+    try:
+        wire = signing.seal(body, token=keys.load(Path(key)), use="rt", scope=session, topic=topic)
+        spool.write(Path(folder), str(body["id"]), topic, wire)
+    except (MamError, OSError):
+        return 0
+    spool.wake(Path(folder).parent / "wake")
+    return 0

@@ -149,20 +149,46 @@ def test_a_new_conversation_gets_its_id_at_launch_and_no_permission_mode_is_forc
     chosen = claude.new_conversation()
     assert chosen is not None and str(uuid.UUID(chosen)) == chosen
     launch = claude.launch(seat(tmp_path, tmp_path, chosen)._replace(args=("--model", "opus")))
-    assert list(launch.argv) == ["claude", "--session-id", chosen, "--model", "opus"]
+    assert without_hooks(launch) == ["claude", "--session-id", chosen, "--model", "opus"]
     assert launch.env["DISABLE_AUTOUPDATER"] == "1" and "IS_SANDBOX" not in launch.env
     assert claude.grants(Grant([tmp_path], [tmp_path])) == ()
 
 
 def test_a_program_of_the_users_own_is_run_instead(tmp_path: Path) -> None:
-    assert claude.launch(seat(tmp_path, tmp_path)._replace(program="/opt/claude")).argv == ["/opt/claude"]
+    assert without_hooks(claude.launch(seat(tmp_path, tmp_path)._replace(program="/opt/claude"))) == ["/opt/claude"]
 
 
 @pytest.mark.parametrize("cwd", KEYS)
 def test_a_conversation_is_resumed_by_the_key_of_its_folder(tmp_path: Path, cwd: str) -> None:
     keep(tmp_path, KEYS[cwd], "abc", cwd)
     resumed = claude.resume(seat(tmp_path, Path(cwd), "abc")._replace(args=("-x",)))
-    assert resumed == Launch(["claude", "--resume", "abc", "-x"], claude.launch(seat(tmp_path, tmp_path)).env)
+    assert resumed is not None
+    assert without_hooks(resumed) == ["claude", "--resume", "abc", "-x"]
+    assert resumed.env == claude.launch(seat(tmp_path, tmp_path)).env
+
+
+def without_hooks(launch: Launch) -> list[str]:
+    argv = list(launch.argv)
+    at = argv.index("--settings")
+    return argv[:at] + argv[at + 2 :]
+
+
+def test_its_hooks_are_of_this_session_alone_and_run_the_mam_of_its_seat(tmp_path: Path) -> None:
+    argv = claude.launch(seat(tmp_path, tmp_path)._replace(mam="/opt/my mam/mam")).argv
+    hooks = json.loads(argv[argv.index("--settings") + 1])["hooks"]
+
+    said = {name: entries[0]["hooks"][0]["command"] for name, entries in hooks.items()}
+    assert said == {
+        "Notification": "'/opt/my mam/mam' agent-signal permission",
+        "Stop": "'/opt/my mam/mam' agent-signal turn_ended",
+    }
+
+
+@pytest.mark.parametrize("own", [("--settings", "mine.json"), ("--settings=mine.json",)])
+def test_settings_of_the_users_own_leave_the_hooks_out(tmp_path: Path, own: tuple[str, ...]) -> None:
+    argv = claude.launch(seat(tmp_path, tmp_path)._replace(args=own)).argv
+
+    assert list(argv) == ["claude", *own]
 
 
 def test_a_folder_is_known_by_its_real_path(tmp_path: Path) -> None:

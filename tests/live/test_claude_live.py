@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mam.wrappers.relay import body_of
 from tests.live import life
 from tests.live.life import model as model
 from tests.standin.model import ModelStandIn
@@ -62,6 +63,8 @@ def test_a_permission_that_it_asks_for_is_seen_and_answered_by_a_person(team: Ro
     life.hire(team, "claude", life.program("claude"), "--permission-mode", "default", "--allowedTools", verbs, "Write")
     life.is_seen_to_ask_and_goes_on_once_answered(team, "touch asked-for", "Enter")
     assert (team.path / "asked-for").exists()
+    said = [body_of(event["wire"])["data"]["name"] for event in team.events("agents/writer/events")]
+    assert "turn_ended" in said, "its own hook tells the end of a turn"
 
 
 def test_a_folder_that_nobody_trusts_yet_is_a_dialog(team: Root, tmp_path: Path) -> None:
