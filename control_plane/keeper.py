@@ -18,8 +18,9 @@ _log = logging.getLogger("mam.keeper")
 
 STARTS_A_MINUTE = 5
 AWAY_S = 5.0
+CARDS = ("jobs/+/state", "loops/+/state")  # to know what the broker still keeps of things that are gone
 UNANSWERED = 2
-SUBSCRIBED = ("jobs/+", "agents/+/events", "agents/+/presence")
+SUBSCRIBED = ("jobs/+", "agents/+/events", "agents/+/presence", *CARDS)
 
 
 class Keeper:

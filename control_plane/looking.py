@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from mam.broker.errors import MamError
@@ -34,8 +34,14 @@ class Looking:
         self._drifts: list[reconcile.Drift] = []
         self._once: set[tuple[str, str]] = set()  # differences of the last pass: the second sight counts
 
-    def tick(self, view: View, problem: str) -> list[Finding]:
-        """Look at everything once; the findings that are new. *problem*: what is wrong with the broker."""
+    def tick(self, view: View, problem: str, cards: Iterable[str]) -> list[Finding]:
+        """
+        Look at everything once; the findings that are new.
+
+        Args:
+            problem: What is wrong with the broker.
+            cards: Topics of the cards that the broker keeps.
+        """
         now = self._clock()
         gap = self._gaps.look(now)
         if gap is not None:
@@ -44,7 +50,7 @@ class Looking:
         found = self._jobs(view, now)
         self._leases(view)
         self._retry(view)
-        found += self._differences(view)
+        found += self._differences(view, cards)
         found += repo_watch.findings(self._mam, view)
         found += [
             Finding("dead_letter", path.parent.parent.name, now, f"an event that nobody could authenticate: {path}")
@@ -96,11 +102,11 @@ class Looking:
             except MamError as error:
                 _log.warning("job %s cannot be tried again: %s", job.id, error)
 
-    def _differences(self, view: View) -> list[Finding]:
+    def _differences(self, view: View, cards: Iterable[str]) -> list[Finding]:
         """Where rows and world disagree, from the second sight on: what is being changed is no difference."""
         if time.monotonic() >= self._reconcile_at:
             self._reconcile_at = time.monotonic() + RECONCILE_S
-            world = reconcile.look(self._mam, view)
+            world = reconcile.look(self._mam, view, cards)
             self._adopt(view, world)
             seen = reconcile.compare(self._mam, view, world)
             before, self._once = self._once, {(drift.code, drift.subject) for drift in seen}
@@ -111,6 +117,10 @@ class Looking:
             for drift in self._drifts
             if drift.code not in own
         ]
+
+    def cards_left(self) -> list[str]:
+        """Topics of cards that two looks in a row knew nothing of: the monitor clears them."""
+        return [drift.subject for drift in self._drifts if drift.code == "card_left"]
 
     def _adopt(self, view: View, world: reconcile.World) -> None:
         for session, pane in reconcile.adoptable(self._mam, view, world):

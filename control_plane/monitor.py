@@ -76,6 +76,7 @@ class Monitor:
         self._keeper = Keeper(mam, connect, self._cards.will(), self._enqueue, self._tend_soon)
         self._queue: deque[Message] = deque()
         self._dropped = 0
+        self._cards_kept: set[str] = set()  # topics; written on the bus's thread
         self._stopping = False
         self._due = {"tick": 0.0, "sweep": 0.0, "broker": 0.0, "slow": 0.0}
         self._seen_version = -1
@@ -167,6 +168,9 @@ class Monitor:
 
     def _enqueue(self, message: Message) -> None:
         """On the bus's thread. What is dropped here is still in a spool; a heartbeat is not, and goes first."""
+        if message.topic.endswith("/state"):  # a card of ours, as the broker keeps it
+            (self._cards_kept.add if message.payload else self._cards_kept.discard)(message.topic)
+            return
         waiting = len(self._queue)
         if waiting >= QUEUE or (waiting >= BEATS_UNTIL and Relay.kind_of(message.payload) == "heartbeat"):
             self._dropped += 1
@@ -233,13 +237,15 @@ class Monitor:
             _log.error("the registry was removed or replaced: ending")
             self._stopping = True
             return
-        fresh = self._looking.tick(view, self._keeper.problem)
+        fresh = self._looking.tick(view, self._keeper.problem, list(self._cards_kept))
         if len(self._queue) < LOADED or time.monotonic() - self._exported > EXPORT_S:
             self._exported = time.monotonic()
             self._audit.export(view)
-        for finding in fresh:
-            if self._keeper.bus is not None:
+        if self._keeper.bus is not None:
+            for finding in fresh:
                 self._cards.finding(self._keeper.bus, finding)
+            for topic in self._looking.cards_left():
+                self._keeper.bus.publish(topic, b"", retain=True)
 
     def _same_database(self) -> bool:
         """Whether the file that we have open still is the one at its place."""

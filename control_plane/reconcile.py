@@ -5,12 +5,12 @@ Each multiplexer server is asked once. "Could not look" is no difference. What a
 row does not say yet (a session that is just being opened) is no difference either.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
 from mam.agents import catalog
-from mam.broker import proof
+from mam.broker import proof, topics
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
 from mam.broker.version import VERSION
@@ -45,7 +45,7 @@ class World(NamedTuple):
     cards: Sequence[str] = ()  # retained cards of things that the registry does not know
 
 
-def look(mam: Mam, view: View) -> World:
+def look(mam: Mam, view: View, cards: Iterable[str] = ()) -> World:
     """Ask each multiplexer server that a row names once, and the one that this control root would use."""
     places = {(session.mux, session.mux_server) for session in view.sessions()}
     servers: dict[Place, Sequence[Pane] | None] = {}
@@ -57,7 +57,21 @@ def look(mam: Mam, view: View) -> World:
         except LookFailed:
             continue
     known = daemon.look(mam.layout)
-    return World(servers, known.version if known is not None else VERSION)
+    version = known.version if known is not None else VERSION
+    return World(servers, version, left_over(view, cards))
+
+
+def left_over(view: View, topics_seen: Iterable[str]) -> list[str]:
+    """Topics of retained cards whose job or loop is archived, or was never here."""
+    found = []
+    for topic in sorted(topics_seen):
+        place = topics.parse(topic)
+        if place is None:
+            continue
+        row = view.job(place.owner) if place.place == "job_state" else view.loop(place.owner)
+        if row is None or row.archived_at is not None:
+            found.append(topic)
+    return found
 
 
 def compare(mam: Mam, view: View, world: World) -> list[Drift]:
