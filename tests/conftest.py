@@ -1,5 +1,6 @@
 """Every test starts in an empty home, without a trace of the control plane that it may itself be run by."""
 
+import json
 import os
 import shutil
 import sys
@@ -8,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import Root
+from tests.support import FIGURES, Root
 
 AMBIENT = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "DELEGATE_JOB_LOGS_DIR", "TMUX", "TMUX_PANE", "CLAUDECODE")
 
@@ -60,3 +61,22 @@ def make_root(tmp_path: Path) -> Generator[Callable[..., Root]]:
 def root(make_root: Callable[..., Root]) -> Iterator[Root]:
     """One control root whose agents run headless."""
     yield make_root()
+
+
+@pytest.fixture(autouse=True)
+def figure(request: pytest.FixtureRequest) -> Callable[[str, float], None]:
+    """
+    Notes what a test measured for the row of the scorecard that it is marked with, in the file MAM_TEST_FIGURES.
+
+    Each test of a row counts as one `cases` by itself. `tests/reliability/table.py` makes the table of it.
+    """
+    mark = request.node.get_closest_marker("scorecard")
+
+    def note(name: str, value: float) -> None:
+        if FIGURES and mark is not None:
+            line = json.dumps({"row": mark.args[0], "name": name, "value": value}) + "\n"
+            with open(FIGURES, "a", encoding="utf-8") as file:
+                file.write(line)
+
+    note("cases", 1)
+    return note

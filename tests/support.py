@@ -19,6 +19,13 @@ from mam.control_plane.registry import Registry
 from mam.control_plane.wiring import Mam
 
 MAM = str(Path(sys.executable).parent / "mam")
+FULL = bool(os.environ.get("MAM_TEST_FULL"))
+FIGURES = os.environ.get("MAM_TEST_FIGURES")
+
+
+def size(usual: int, full: int) -> int:
+    """How much of something: *usual* in `make test`, *full* in `make reliability` (MAM_TEST_FULL=1)."""
+    return full if FULL else usual
 
 
 def until(true: Callable[[], Any], *, within_s: float = 20.0, what: str = "") -> Any:

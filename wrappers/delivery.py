@@ -10,6 +10,7 @@ import enum
 import hashlib
 import json
 import os
+import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
@@ -48,9 +49,18 @@ class Ledger:
     def path(self, job: str, attempt: int) -> Path:
         return self._folder / f"{job}-{attempt}"
 
-    def intend(self, job: str, attempt: int) -> None:
-        """Record durably that a paste may happen from now on. Raises FileExistsError where one may have."""
-        keys.write_private(self.path(job, attempt), b"{}")
+    def intend(self, job: str, attempt: int, by: str) -> None:
+        """
+        Record durably that *by* may paste from now on; again where a try of its own failed half-way.
+
+        Raises FileExistsError where somebody else may have pasted.
+        """
+        path, content = self.path(job, attempt), json.dumps({"by": by}).encode()
+        try:
+            keys.write_private(path, content)
+        except FileExistsError:
+            if path.read_bytes() != content:
+                raise
         spool.sync_folder(self._folder)
 
     def result(self, job: str, attempt: int) -> Outcome | None:
@@ -98,6 +108,7 @@ class Delivery:
         self._agent, self._mux, self._pane, self._ledger = agent, mux, pane, ledger
         self._in_foreground = in_foreground
         self._deadline = now + order.deliver_within_s
+        self._own = secrets.token_hex(8)
         self.phase = Phase.WAITING
         self._due = now
         self._enters = 0
@@ -110,14 +121,16 @@ class Delivery:
         return self._due
 
     def step(self, now: float) -> Outcome | None:
-        """Go on, if it is time; the outcome once there is one. Never raises for a pane that went away."""
+        """Go on, if it is time; the outcome once there is one. Never raises for a pane or a disk that is away."""
         if now < self._due or self.phase is Phase.DONE:
             return None
         self._due = now + LOOK_EVERY_S  # also where the step fails: nobody may call it again at once
         try:
             outcome = self._step(now)
         except (PaneGone, LookFailed) as error:
-            outcome = self._lost_sight(now, str(error))
+            outcome = self._held_up(now, "not_foreground", str(error))
+        except OSError as error:  # the disk refuses: the job may not be held for ever by a prompt that comes too late
+            outcome = self._held_up(now, "unsubmitted", str(error))
         if outcome is not None:
             self.phase = Phase.DONE
             if self._ledger.path(self.job, self.attempt).exists():
@@ -138,12 +151,12 @@ class Delivery:
             case Phase.DONE:
                 return None
 
-    def _lost_sight(self, now: float, why: str) -> Outcome | None:
+    def _held_up(self, now: float, reason: DeliveryReason, why: str) -> Outcome | None:
         self._due = now + LOOK_EVERY_S
         if now < self._deadline:
             return None
         if self.phase is Phase.WAITING:
-            return Outcome("refused", "not_foreground", why)
+            return Outcome("refused", reason, why)
         return Outcome("unknown", "unsubmitted", why)
 
     def _wait(self, now: float) -> Outcome | None:
@@ -153,7 +166,10 @@ class Delivery:
             if not self._brief_is_intact():
                 return Outcome("refused", "brief_altered", "the brief is not the one that was delegated")
             self._before = screen.text
-            self._ledger.intend(self.job, self.attempt)
+            try:
+                self._ledger.intend(self.job, self.attempt, self._own)
+            except FileExistsError:
+                return self._ledger.result(self.job, self.attempt)
             faults.point("delivery.paste")
             self.phase = Phase.PASTED
             try:

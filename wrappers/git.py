@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mam.broker.errors import MamError
+from mam.wrappers import process
 
 Git: Any = None
 try:
@@ -88,7 +89,11 @@ def _run(folder: Path, words: tuple[str, ...], extra: dict[str, str], timeout_s:
         with tempfile.TemporaryFile() as source:
             source.write(stdin.encode())
             source.seek(0)
-            answer = Git().execute(command, istream=source, kill_after_timeout=timeout_s, strip_newline_in_stdout=True)
+            # GitPython can only add to our environment: what git's own helpers may not see is emptied.
+            hidden = dict.fromkeys(process.SECRET, "")
+            answer = Git().execute(
+                command, istream=source, env=hidden, kill_after_timeout=timeout_s, strip_newline_in_stdout=True
+            )
     except CommandError as error:
         why = str(error.stderr).strip().removeprefix("stderr: ").strip("' \n") or f"exit code {error.status}"
         raise GitFailed(words=" ".join(words)[:300], folder=str(folder), why=why) from error

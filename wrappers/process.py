@@ -58,6 +58,8 @@ def run(
     """
     Run *argv* (never through a shell) and return its code and output, decoded with replacement.
 
+    It never sees a password of ours, whatever *env* holds.
+
     Raises:
         ProgramMissing: There is no such program, or no such *cwd*.
         CommandTimedOut: It was killed after *timeout_s*.
@@ -65,7 +67,13 @@ def run(
     """
     try:
         done = subprocess.run(
-            list(argv), cwd=cwd, env=env, input=stdin, capture_output=True, timeout=timeout_s, check=False
+            list(argv),
+            cwd=cwd,
+            env=discreet(os.environ if env is None else env),
+            input=stdin,
+            capture_output=True,
+            timeout=timeout_s,
+            check=False,
         )
     except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
         raise ProgramMissing(program=error.filename or argv[0]) from error
@@ -101,7 +109,7 @@ def spawn(
         child = subprocess.Popen(
             list(argv),
             cwd=cwd,
-            env=env,
+            env=discreet(os.environ) if env is None else env,
             stdin=subprocess.DEVNULL,
             stdout=descriptor,
             stderr=descriptor,
@@ -121,6 +129,11 @@ def replace_self(argv: Sequence[str], env: Mapping[str, str]) -> None:
         os.execvpe(argv[0], list(argv), dict(env))
     except OSError as error:
         raise ProgramMissing(program=argv[0]) from error
+
+
+def discreet(environ: Mapping[str, str]) -> dict[str, str]:
+    """*environ* without the secrets that only MAM itself needs."""
+    return {key: value for key, value in environ.items() if key not in SECRET}
 
 
 def unnested(environ: Mapping[str, str]) -> dict[str, str]:

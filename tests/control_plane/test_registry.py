@@ -48,6 +48,7 @@ def test_twelve_writers_at_once_lose_no_update(desk: Desk) -> None:
         assert view.meta("counter") == "240"
 
 
+@pytest.mark.scorecard(12)
 def test_a_killed_writer_loses_nothing_that_it_was_told_is_kept(desk: Desk) -> None:
     acknowledged = 0
     for n in range(5):

@@ -14,7 +14,7 @@ import pytest
 
 from mam.broker import keys, proof
 from mam.broker.bodies import now_ms
-from mam.control_plane import daemon, jobs, seats
+from mam.control_plane import audit, daemon, jobs, seats
 from mam.control_plane.rows import Session
 from mam.wrappers import launch
 from mam.wrappers.launch import LaunchSpec
@@ -36,6 +36,8 @@ class Road:
         self._answers = root.path.parent / "answers"
         self._answers.touch()
         self.children: list[subprocess.Popen[str]] = []
+        self.producers: list[subprocess.Popen[str]] = []
+        self.shares: list[tuple[int, int]] = []
         self.carrier = self.carry()
 
     def _make_session(self) -> None:
@@ -74,7 +76,13 @@ class Road:
         self.children.append(self.carrier)
         return self.carrier
 
-    def produce(self, first: int, last: int) -> "subprocess.Popen[str]":
+    def speak(self, count: int, *, speakers: int = 4) -> None:
+        """Let *speakers* agents say *count* events, each its share, at once: verbs of one agent overlap as well."""
+        share = count // speakers
+        self.shares = [(n * share, (n + 1) * share) for n in range(speakers)]
+        self.producers = [self._produce(*share) for share in self.shares]
+
+    def _produce(self, first: int, last: int) -> "subprocess.Popen[str]":
         key = str(self.mam.layout.job_key(JOB))
         argv = [sys.executable, str(HERE / "producer.py"), str(self.outbox), key, JOB, str(first), str(last)]
         with self._answers.open("a") as file:
@@ -82,10 +90,14 @@ class Road:
         self.children.append(child)
         return child
 
-    def said(self) -> set[str]:
-        """Ids of the events whose verb has answered."""
-        lines = self._answers.read_text().splitlines()
-        return {line.split()[1] for line in lines if len(line.split()) == 2 and len(line.split()[1]) == 32}
+    def spoken(self) -> None:
+        """Wait until all speakers have said their share."""
+        assert [producer.wait(120) for producer in self.producers] == [0] * len(self.producers)
+
+    def said(self) -> dict[str, int]:
+        """The events whose verb has answered: their ids, and which number each was."""
+        lines = [line.split() for line in self._answers.read_text().splitlines()]
+        return {words[1]: int(words[0]) for words in lines if len(words) == 2 and len(words[1]) == 32}
 
     def recorded(self) -> list[str]:
         """Ids of the stored events of the job."""
@@ -93,17 +105,41 @@ class Road:
             query = "SELECT id FROM events WHERE scope = ?"
             return [row[0] for row in view.connection.execute(query, (f"jobs/{JOB}",))]
 
+    def count(self) -> int:
+        """How many events are stored."""
+        with self.mam.registry.view() as view:
+            return view.last_event()
+
+    def audited(self) -> list[str]:
+        """Ids of the events that audit.jsonl names; fails where its chain is broken."""
+        lines = list(audit.read(self.mam.layout.mam / "audit.jsonl"))
+        assert [line for line in lines if line.damage] == []
+        return [line.entry["event"]["id"] for line in lines if "event" in line.entry]
+
     def strike(self, what: str) -> None:
         """kill -9 one part, and bring it back as its user or its keeper would."""
         if what == "broker":
             self.root.kill_broker()
         elif what == "monitor":
             self.root.kill_monitor()
-            daemon.ensure(self.mam)
+            daemon.ensure(self.mam, wait_s=60)
+        elif what == "producer":
+            self._strike_producer()
         else:
             self.carrier.send_signal(signal.SIGKILL)
             self.carrier.wait()
             self.carry()
+
+    def _strike_producer(self) -> None:
+        """kill -9 a speaker in the middle; who called its verb calls it again with what got no answer."""
+        index = next((n for n, producer in enumerate(self.producers) if producer.poll() is None), None)
+        if index is None:
+            return  # all is said
+        self.producers[index].kill()
+        self.producers[index].wait()
+        first, last = self.shares[index]
+        done = [number for number in self.said().values() if first <= number < last]
+        self.producers[index] = self._produce(max(done, default=first - 1) + 1, last)
 
     def end(self) -> None:
         for child in self.children:

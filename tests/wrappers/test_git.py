@@ -198,3 +198,8 @@ class TestHostileSurroundings:
         )
         done = process.run([sys.executable, "-c", script, str(repo)], env={"PATH": str(bare)}, expect=())
         assert "git is not installed" in done.stdout, done.stderr
+
+
+def test_git_and_what_it_starts_see_no_password_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MAM_BROKER_PASSWORD", "s3cret-canary")
+    assert "s3cret-canary" not in git.act(repository(tmp_path / "repo"), "-c", "alias.shown=!env", "shown")

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from mam.broker import faults
 from mam.broker.events import Say
 from mam.wrappers.delivery import Ledger, Outcome
 from tests.wrappers.terminal import JOB, Terminal
@@ -31,20 +32,20 @@ def test_what_was_never_tried_has_no_result(folder: Path) -> None:
 )
 def test_a_result_is_found_by_the_next_runner(folder: Path, outcome: Outcome) -> None:
     ledger = Ledger(folder)
-    ledger.intend(JOB, 1)
+    ledger.intend(JOB, 1, "me")
     ledger.conclude(JOB, 1, outcome)
     assert Ledger(folder).result(JOB, 1) == outcome
 
 
 def test_each_attempt_has_its_own_result(folder: Path) -> None:
     ledger = Ledger(folder)
-    ledger.intend(JOB, 1)
+    ledger.intend(JOB, 1, "me")
     ledger.conclude(JOB, 1, Outcome("submitted"))
     assert ledger.result(JOB, 2) is None and ledger.result(f"{JOB}-1", 1) is None
 
 
 def test_an_intent_without_a_result_is_unknown_after_a_restart(folder: Path) -> None:
-    Ledger(folder).intend(JOB, 1)
+    Ledger(folder).intend(JOB, 1, "me")
     found = Ledger(folder).result(JOB, 1)
     assert found is not None and (found.state, found.reason) == ("unknown", "restarted")
 
@@ -57,10 +58,38 @@ def test_a_torn_file_is_unknown_and_not_new(folder: Path, content: bytes) -> Non
     assert found is not None and found.state == "unknown"
 
 
-def test_a_second_intent_is_refused(folder: Path) -> None:
-    Ledger(folder).intend(JOB, 1)
+def test_a_second_intent_is_refused_unless_it_is_ones_own_again(folder: Path) -> None:
+    Ledger(folder).intend(JOB, 1, "me")
+    Ledger(folder).intend(JOB, 1, "me")
     with pytest.raises(FileExistsError):
-        Ledger(folder).intend(JOB, 1)
+        Ledger(folder).intend(JOB, 1, "somebody else")
+
+
+def test_a_delivery_never_pastes_where_somebody_else_may_have(folder: Path) -> None:
+    Ledger(folder).intend(JOB, 1, "somebody else")
+    terminal = Terminal()
+    outcome = terminal.drive(terminal.delivery(ORDER, Ledger(folder)))
+    assert outcome is not None and (outcome.state, outcome.reason) == ("unknown", "restarted")
+    assert terminal.pastes == []
+
+
+@pytest.mark.parametrize("error", ["EIO", "ENOSPC"])
+def test_an_intent_that_was_kept_though_the_disk_complained_is_pasted_once(folder: Path, error: str) -> None:
+    faults.arm(f"delivery.paste:1:{error}", "test")
+    terminal = Terminal()
+    assert terminal.drive(terminal.delivery(ORDER, Ledger(folder))) == Outcome("submitted")
+    assert len(terminal.pastes) == 1
+    faults.arm("", "test")
+
+
+def test_a_prompt_that_the_disk_holds_up_until_its_limit_is_refused_and_never_pasted_later(folder: Path) -> None:
+    terminal = Terminal()
+    delivery = terminal.delivery(ORDER, Ledger(folder))
+    shutil.rmtree(folder)
+    outcome = terminal.drive(delivery)
+    assert outcome is not None and (outcome.state, outcome.reason) == ("refused", "unsubmitted")
+    folder.mkdir(mode=0o700)
+    assert delivery.step(delivery.due + 60) is None and terminal.pastes == []
 
 
 def test_the_intent_is_private_and_on_disk_before_the_paste(folder: Path) -> None:
@@ -88,12 +117,9 @@ def test_a_runner_that_dies_on_the_way_leaves_unknown_and_nobody_pastes_again(fo
     found = again.result(JOB, 1)
     assert found is not None and (found.state, found.reason) == ("unknown", "restarted")
     second = Terminal()
-    try:
-        outcome = second.drive(second.delivery(ORDER, again))
-    except FileExistsError:
-        outcome = None
+    outcome = second.drive(second.delivery(ORDER, again))
     assert second.done == []
-    assert outcome is None or outcome.state == "unknown"
+    assert outcome is not None and outcome.state == "unknown"
 
 
 def test_a_runner_that_dies_before_the_intent_leaves_nothing_and_the_next_one_delivers(folder: Path) -> None:
@@ -120,10 +146,7 @@ def test_an_intent_that_cannot_be_written_is_tried_again_later_and_nothing_is_pa
     shutil.rmtree(folder)
     for _ in range(3):
         before = delivery.due
-        try:
-            delivery.step(before)
-        except OSError:
-            pass
+        delivery.step(before)
         assert delivery.due > before, "the runner would step it again at once, for ever"
     assert terminal.pastes == []
     folder.mkdir(mode=0o700)

@@ -246,3 +246,14 @@ class TestEndGroup:
         child.kill()
         child.wait()
         assert process.end_group(identity, wait_s=0.1) is False
+
+
+def test_a_program_sees_no_password_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("MAM_BROKER_PASSWORD", "s3cret-canary")
+    shown = [PYTHON, "-c", "import os; print(sorted(os.environ), flush=True)"]
+
+    process.spawn(shown, tmp_path / "log", tmp_path)
+    until(lambda: "PATH" in (tmp_path / "log").read_text())
+
+    for seen in (process.run(shown).stdout, process.run(shown, env=os.environ).stdout, (tmp_path / "log").read_text()):
+        assert "PATH" in seen and "MAM_BROKER_PASSWORD" not in seen
