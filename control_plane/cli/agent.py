@@ -100,9 +100,11 @@ def _wait_ready(mam: Mam, session: Session, within_s: float) -> Session:
     from mam.control_plane import sessions
 
     wait_s = mam.settings.seconds("MAM_READY_WITHIN_S", max(30.0, within_s * 2))
+    began = time.monotonic()
     ready = sessions.await_ready(mam, session.name, wait_s=wait_s, say=say)
     if ready.status != "running" or ready.screen in (None, "starting"):
-        raise NotReady(session=ready.name, status=ready.status, screen=ready.screen or "not seen yet", waited_s=wait_s)
+        waited_s, screen = round(time.monotonic() - began, 1), ready.screen or "not seen yet"
+        raise NotReady(session=ready.name, status=ready.status, screen=screen, waited_s=waited_s)
     if ready.screen != "ready":
         say(f"{ready.name} shows a question ({ready.screen}): answer it in its pane")
     return ready

@@ -166,6 +166,7 @@ def test_a_command_that_ends_at_once_is_no_ready_agent(root: Root) -> None:
 
     assert said.code == 4
     assert said.error["code"] == "agent_not_ready"
+    assert said.error["data"]["waited_s"] < 30  # it did not wait for what had ended, and does not say that it did
     until(lambda: root.session("brief").status == "ended")
 
 

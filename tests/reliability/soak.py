@@ -85,7 +85,9 @@ def soak(root: Root, wish: Wish) -> Soaked:
     sampler.start()
     _work(orchestra, wish, began)
     striker.halt()
+    striker.note({"phase": "drain"})
     _drain(orchestra, wish.drain_s)
+    striker.note({"phase": "at rest"})
     sampler.halt()
     problems = orchestra.problems + _at_rest(root, orchestra, folder)
     for problem in problems:
@@ -135,6 +137,7 @@ def _at_rest(root: Root, orchestra: Orchestra, folder: Path) -> list[str]:
         found = checks.all_of(mam, orchestra.ended, folder / "answers")
         if not found or time.monotonic() > deadline:
             return found
+        orchestra.note({"not yet": found[:5]})
         time.sleep(1)
 
 

@@ -10,7 +10,7 @@ from tests.support import Root
 from . import soak
 from .soaking import scripts, strikes
 
-SHORT = soak.Wish(seed=259, length_s=25.0, agents=5, jobs=35, strikes_a_minute=40.0, drain_s=100.0)
+SHORT = soak.Wish(seed=2058, length_s=18.0, agents=4, jobs=24, strikes_a_minute=45.0, drain_s=100.0)
 
 
 @pytest.fixture

@@ -238,5 +238,8 @@ class Orchestra:
 
     def _problem(self, text: str) -> None:
         self.problems.append(text)
+        self.note({"problem": text})
+
+    def note(self, what: dict[str, object]) -> None:
         if self.striker:
-            self.striker.note({"problem": text})
+            self.striker.note(what)

@@ -12,7 +12,7 @@ from mam.control_plane.jobs import Limits
 from mam.control_plane.rows import Job
 
 REPORTER = Path(__file__).with_name("reporter.py")
-ROOMY = Limits(started_within_s=30.0, deliver_within_s=30.0, limit_s=90.0, heartbeat_misses=6)
+ROOMY = Limits(started_within_s=30.0, deliver_within_s=30.0, limit_s=45.0, heartbeat_misses=6)
 BIG_BYTES = 4_900_000
 
 Step = dict[str, Any]
