@@ -51,7 +51,7 @@ class Cards:
         last = int(view.connection.execute("SELECT coalesce(max(seq), 0) FROM audit").fetchone()[0])
         changed, self._seen = (self._seen, last), last
         for job in self._changed(view, Job, changed):
-            if self._shown.get(job.id) != job.updated_at:
+            if job.archived_at is not None or self._shown.get(job.id) != job.updated_at:
                 self._show(bus, job)
         for loop in self._changed(view, Loop, changed):
             if self._loops_shown.get(loop.id) != loop.updated_at:

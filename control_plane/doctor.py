@@ -181,13 +181,18 @@ def _sessions(mam: Mam) -> Iterator[Finding]:
         place = (session.mux, session.mux_server)
         if place not in servers:
             servers[place] = _answers(mam, place)
+            if not servers[place]:  # once, and not once a pane
+                silent = f"{session.mux_server} does not answer: its panes cannot be looked at"
+                yield Finding(session.mux, "broken", silent, "see the multiplexer")
         name = f"agent {session.name}"
         if not Path(session.cwd).is_dir():
             yield Finding(name, "broken", f"its directory {session.cwd} is gone", "make it again at the same path")
         elif seats.alive(session) is False:
             yield Finding(name, "broken", "its runner is gone", f"mam agent resume {session.name}")
         elif not servers[place]:
-            yield Finding(name, "broken", f"{session.mux} does not answer", "see the multiplexer")
+            yield Finding(
+                name, "not yet", f"{session.mux} does not answer; its runner lives", f"mam why {session.name}"
+            )
         elif session.presence != "online":
             yield Finding(name, "not yet", "its runner is not connected to the broker", f"mam why {session.name}")
         else:

@@ -21,6 +21,7 @@ from mam.wrappers import git, gitfiles, process
 from mam.wrappers import guard as guards
 
 EXCLUDED = (".mam/", ".mam.env")
+PATH_BYTES = 460  # SQLite takes 512, the names of its own files included
 LINKED = ".mam"  # to git a link is no directory
 
 
@@ -75,6 +76,10 @@ def slug(root: Path) -> str:
 
 
 def _own_folder(folder: Path) -> None:
+    length = len(os.fsencode(folder))
+    if length > PATH_BYTES:
+        why = f"its path has {length} bytes, and SQLite opens nothing deeper than {PATH_BYTES}"
+        raise FileRefused(path=str(folder), why=why, hint="choose a directory with a shorter path")
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
         owner = folder.stat().st_uid

@@ -24,6 +24,7 @@ Say = Callable[[str], None]
 
 
 SCREEN_STANDS_MS = 3000
+SENT_BYTES = 180_000
 
 
 class SessionExists(MamError):
@@ -178,7 +179,8 @@ def send(mam: Mam, name: str, text: str) -> str:
     """Queue free text for an agent's composer; returns the id under which its delivery will be reported."""
     if not text.strip():
         raise Usage(what="there is nothing to send", hint="give some text, or - to read it from standard input")
-    if len(text) > 60_000:
+    size = len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
+    if len(text) > 60_000 or size > SENT_BYTES:  # what no message could carry would be tried again and again
         raise Usage(what=f"{len(text)} characters are too many", hint="write a file and send its path")
     mam.check_place()
     send_id = f"send-{secrets.token_hex(6)}"

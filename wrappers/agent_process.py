@@ -17,15 +17,30 @@ from mam.wrappers import process
 _EXEC_FAILED = 127
 
 
-SHELLS = ("sh", "bash", "zsh", "dash", "ksh", "fish")
+SHELLS = frozenset(
+    ("sh", "bash", "rbash", "zsh", "dash", "ash", "ksh", "mksh", "fish", "csh", "tcsh", "nu", "xonsh", "pwsh", "elvish")
+)
+_WITH_A_VALUE = ("--rcfile", "--init-file", "--init-command", "--emulate", "-o", "+o", "-O", "+O", "-C")
+_WITH_COMMANDS = ("--command", "-command", "-file")
 
 
 def bare_shell(argv: Sequence[str]) -> bool:
     """Whether *argv* is a shell that reads commands from its terminal: it would run a prompt line by line."""
-    if not argv or os.path.basename(argv[0]).lstrip("-") not in SHELLS:
+    words = argv[1:] if argv and os.path.basename(argv[0]) == "busybox" else argv
+    if not words or os.path.basename(words[0]).lstrip("-") not in SHELLS:
         return False
-    options = argv[1:]
-    return all(word.startswith("-") and (word.startswith("--") or "c" not in word) for word in options)
+    options = iter(words[1:])
+    for word in options:
+        if word in _WITH_A_VALUE:
+            next(options, None)
+        elif word[:1] not in ("-", "+") or word.partition("=")[0].lower() in _WITH_COMMANDS:
+            return False  # a script, or a command
+        elif not word.startswith("--") and word[0] == "-":
+            if "c" in word:
+                return False
+            if "s" in word:
+                return True  # what follows are the script's words, and the script is what is typed
+    return True
 
 
 class Exited(NamedTuple):

@@ -8,6 +8,7 @@ from mam.agents.base import Screen
 from mam.wrappers import process
 from mam.wrappers.mux import COLUMNS, ROWS, LookFailed, MuxGone, Pane, PaneGone, PaneSpec, printable
 
+CARRIED_BYTES = 15_000  # tmux carries each variable in one message of 16 kB
 _FORMAT = "#{pane_id}\t#{pane_pid}\t#{pane_dead}\t#{pane_dead_status}\t#{@mam_node}"
 # rc is 1 for everything, so the words must tell "there is no server" from other trouble.
 _NO_SERVER = ("no server running", "error connecting", "server exited unexpectedly", "lost server")
@@ -26,21 +27,41 @@ class Tmux:
         return f"Tmux({self.server})"
 
     def open(self, spec: PaneSpec) -> Pane:
-        command = ["new-session", "-d", "-s", spec.name, "-x", str(COLUMNS), "-y", str(ROWS)]
+        # Without sessions a server ends at once; with spec.env in its own environment every later pane would have it.
+        self._call("start-server", ";", "set-option", "-s", "exit-empty", "off")
+        environ = {**self._env, **spec.env}
+        # By name: a command line is readable by anybody, and tmux takes no more than 16 kB of it.
+        command = ["set-option", "-g", "update-environment", " ".join(_carried(environ)), ";"]
+        command += ["new-session", "-d", "-s", spec.name, "-x", str(COLUMNS), "-y", str(ROWS)]
         # tmux expands formats in this one, and #(…) would be run.
         command += ["-c", _word(str(spec.cwd).replace("#", "##"))]
         command += ["-P", "-F", _FORMAT]
-        for key, value in spec.env.items():
-            command += ["-e", _word(f"{key}={value}")]
         command += ["--", *map(_word, spec.argv if len(spec.argv) > 1 else ["sh", "-c", 'exec "$0"', *spec.argv])]
-        # In one call, since a program that ends at once would take its pane along.
-        command += [";", "set-option", "-p", "remain-on-exit", "on"]
-        command += [";", "set-option", "-p", "-q", "remain-on-exit-format", ""]
-        command += [";", "set-option", "-p", "@mam_node", _word(spec.tag)]
-        done = self._call(*command)
-        pane_id = done.split("\t", 1)[0].strip()
+        # In one call, since a program that ends at once would take its pane along. Hooks of the user's may have
+        # opened another pane meanwhile, so the first one is named.
+        command += [";", *_marks(f"={spec.name}:^.{{top-left}}", spec.tag)]
+        command += [";", "set-option", "-gu", "update-environment", ";", "set-option", "-s", "exit-empty", "on"]
+        done = self._run(*command, env=environ)
+        pane_id = done.stdout.split("\t", 1)[0].strip()
+        try:
+            return self._opened(pane_id, spec.tag, done)
+        except (LookFailed, PaneGone):
+            if pane_id.startswith("%"):
+                self._run("kill-pane", "-t", pane_id)  # nobody else can know of it yet
+            self._run("set-option", "-s", "exit-empty", "on")
+            raise
+
+    def _opened(self, pane_id: str, tag: str, done: process.Done) -> Pane:
+        """The pane that was just opened, marked as ours and nothing else. Raises PaneGone, LookFailed."""
+        self._check(done)
         for pane in self.panes():
-            if pane.id == pane_id and pane.tag == spec.tag:
+            if pane.id == pane_id and pane.tag == tag:
+                return pane
+            if pane.tag == tag:
+                self._call("set-option", "-pu", "-t", pane.id, "@mam_node")  # of a hook that came in between
+        self._pane_call(pane_id, *_marks(pane_id, tag))
+        for pane in self.panes():
+            if pane.id == pane_id and pane.tag == tag:
                 return pane
         raise PaneGone(pane=pane_id, server=f"tmux {self.server}")
 
@@ -114,19 +135,41 @@ class Tmux:
             raise
 
     def _call(self, *command: str, stdin: bytes = b"") -> str:
+        done = self._run(*command, stdin=stdin)
+        self._check(done)
+        return done.stdout
+
+    def _run(self, *command: str, stdin: bytes = b"", env: Mapping[str, str] | None = None) -> process.Done:
         name = f"tmux server {self.server}"
+        argv = [*self._base, *command]
         try:
-            done = process.run([*self._base, *command], env=self._env, stdin=stdin, timeout_s=10, expect=())
+            return process.run(argv, env=env or self._env, stdin=stdin, timeout_s=10, expect=())
         except process.CommandTimedOut as error:
             raise LookFailed(server=name, why="no answer within 10 s") from error
         except process.ProgramMissing as error:
             raise LookFailed(server=name, why="there is no tmux on PATH") from error
+
+    def _check(self, done: process.Done) -> None:
+        """Raises LookFailed, MuxGone."""
         if done.code == 0:
-            return done.stdout
+            return
         why = done.stderr.strip() or f"exit code {done.code}"
         if any(words in why for words in _NO_SERVER):
-            raise MuxGone(server=name)
-        raise LookFailed(server=name, why=why)
+            raise MuxGone(server=f"tmux server {self.server}")
+        raise LookFailed(server=f"tmux server {self.server}", why=why)
+
+
+def _carried(environ: Mapping[str, str]) -> list[str]:
+    """The variables that a client can hand over to its session; a longer one is the server's own or none."""
+    plain = (name for name in environ if name.isascii() and name.isidentifier())
+    return [name for name in plain if len(os.fsencode(f"{name}={environ[name]}")) < CARRIED_BYTES]
+
+
+def _marks(pane: str, tag: str) -> list[str]:
+    """The commands that make a pane readable after its program's end, and ours."""
+    commands = ["set-option", "-p", "-t", pane, "remain-on-exit", "on"]
+    commands += [";", "set-option", "-p", "-q", "-t", pane, "remain-on-exit-format", ""]
+    return [*commands, ";", "set-option", "-p", "-t", pane, "@mam_node", _word(tag)]
 
 
 def _word(text: str) -> str:

@@ -97,11 +97,20 @@ def test_a_configuration_of_the_users_choice_is_read_and_changes_no_address(tmux
     assert {pane.id for pane in tmux_desk.mux.panes()} == {second.pane.id, ended.id}
 
 
-def test_a_later_clients_environment_does_not_reach_a_running_server(tmux_desk: Desk) -> None:
+def test_a_later_clients_environment_reaches_its_own_pane_and_no_other(tmux_desk: Desk) -> None:
     tmux_desk.told()
-    later = tmux_desk.client({**tmux_desk.environ, "LATER": "1"})
+    later = tmux_desk.client({**tmux_desk.environ, "LATER": "1; '$x'"})
     seen = tmux_desk.told(env={"GIVEN": "1"}, mux=later)["env"]
-    assert (seen.get("GIVEN"), seen.get("LATER")) == ("1", None)
+    assert (seen.get("GIVEN"), seen.get("LATER")) == ("1", "1; '$x'")
+    after = tmux_desk.told()["env"]
+    assert not {"GIVEN", "LATER"} & after.keys()
+
+
+def test_a_variable_that_is_too_long_for_a_running_server_costs_only_itself(tmux_desk: Desk) -> None:
+    tmux_desk.told()
+    later = tmux_desk.client({**tmux_desk.environ, "LATER": "1", "LONG": "v" * 20_000})
+    seen = tmux_desk.told(mux=later)["env"]
+    assert (seen.get("LATER"), seen.get("LONG")) == ("1", None)
 
 
 def test_a_pane_of_somebody_else_on_our_server_is_not_listed(tmux_desk: Desk) -> None:

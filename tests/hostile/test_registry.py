@@ -25,7 +25,7 @@ from mam.control_plane.cards import Cards
 from mam.control_plane.sweep import Sweep
 from mam.wrappers.delivery import Ledger
 from tests.control_plane.conftest import Desk
-from tests.support import MAM, Root, git, repository, until
+from tests.support import MAM, Root, git, repository, run_mam, until
 
 JOB = "job-00000001"
 SURROGATES = b"\xed\xa0\x80"
@@ -263,6 +263,14 @@ class TestPaths:
         assert git(root.path, "status", "--porcelain") == ""
         git(root.path, "clean", "-fd")
         assert (root.path / ".mam" / "registry.db").exists()
+
+    def test_a_path_that_is_too_deep_for_the_database_is_refused_before_anything_is_made(self, tmp_path: Path) -> None:
+        deep = repository(tmp_path / "/".join(["d" * 200] * 3))
+
+        said = run_mam("init", "--json", cwd=deep)
+
+        assert (said.code, said.error["code"]) == (1, "file_refused")
+        assert not (deep / ".mam").exists()
 
     def test_jobs_and_logs_may_lie_on_links(self, root: Root, tmp_path: Path) -> None:
         (tmp_path / "there").mkdir()
