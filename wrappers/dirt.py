@@ -20,6 +20,8 @@ AS_IT_IS += ["-c", "core.splitIndex=false"]  # or an index of our own would leav
 _SEE_ALL = [*AS_IT_IS, "-c", "status.showUntrackedFiles=all", "-c", "core.untrackedCache=false"]
 _STATUS = ["status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames"]
 
+NOT_CHECKED_OUT = "where a submodule is not checked out"
+
 # What git keeps of an operation that was begun: removing the tree would throw it away.
 _UNFINISHED = {
     "MERGE_HEAD": "a merge in progress",
@@ -132,7 +134,7 @@ def _hidden_by_flags(tree: Path, entries: list[Entry]) -> list[Dirt]:
 
 def _in_its_place(tree: Path, path: str) -> list[Dirt]:
     """Files where a submodule is not checked out: git does not look there at all."""
-    return [Dirt(name, "where a submodule is not checked out") for name in _files(tree, path)]
+    return [Dirt(name, NOT_CHECKED_OUT) for name in _files(tree, path)]
 
 
 def _files(tree: Path, path: str) -> Iterator[str]:

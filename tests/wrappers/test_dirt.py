@@ -79,8 +79,6 @@ def test_an_index_flag_on_a_file_without_changes_is_no_dirt(shop: Path, flag: st
 
 def test_a_sparse_tree_is_clean_and_a_file_outside_of_its_part_is_seen(shop: Path) -> None:
     commit(shop, "docs/guide.md")
-    git(shop, "sparse-checkout", "set", "docs")
-    assert not (shop / "part" / "deep").exists() or dirt.look(shop / "part") == []
     git(shop, "sparse-checkout", "set", "--no-cone", "/docs/")
     assert not (shop / "app.py").exists()
     assert dirt.look(shop) == []
