@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import time
@@ -14,7 +15,7 @@ from mam.broker import proof, spool
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
 from mam.broker.proof import ProcessId
-from mam.control_plane import projection, seats
+from mam.control_plane import projection, seats, tree_owners
 from mam.control_plane.jobs import SessionBusy, need_session
 from mam.control_plane.rows import LIVE, Session, Worktree
 from mam.control_plane.wiring import Mam, write_json
@@ -48,7 +49,7 @@ def resume(mam: Mam, name: str, *, cwd: Path | None = None, rebind: bool = False
 
     A session that is alive is left alone, but for a new binding with *rebind*.
 
-    Raises: UnknownSession, OtherPlace, OtherBinding, NoDirectory, LookFailed.
+    Raises: UnknownSession, OtherPlace, OtherBinding, PlaceGone, TreeTaken, TreeUnready, LookFailed.
     """
     with mam.registry.view() as view:
         need_session(view, name)
@@ -81,6 +82,7 @@ def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Say) ->
         seat = seat._replace(conversation=session.conversation)
     _clear_old(mam, session)
     with mam.registry.transaction() as tx:
+        tree_owners.check_seat(tx, session)
         seats.make_files(mam.layout, name)
         tx.put(_reborn(session))
     return seats.open_pane(mam, _reborn_row(mam, name), continued or cli.launch(seat), say)
@@ -91,8 +93,9 @@ def _way_back(mam: Mam, cwd: str) -> str:
     with mam.registry.view() as view:
         ours = next((tree for tree in view.rows(Worktree) if Path(cwd).is_relative_to(tree.path)), None)
     if ours is None:
-        return f"make it again at the same path (git worktree add {cwd} …)"
-    return f"`mam worktree prepare {ours.name} --branch {ours.branch} --path {ours.path}` makes it again"
+        return f"make it again at the same path (git worktree add {shlex.quote(cwd)} …)"
+    words = ["--branch", ours.branch, "--path", ours.path]
+    return f"`mam worktree prepare {ours.name} {shlex.join(words)}` makes it again"
 
 
 def _reborn(session: Session) -> Session:

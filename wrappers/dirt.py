@@ -72,6 +72,31 @@ def look(tree: Path, *, unpushed_submodules: bool = False) -> list[Dirt]:
     return list(dict.fromkeys(found))
 
 
+def only_here(tree: Path) -> list[Dirt]:
+    """Commits that would go with the tree: of its detached HEAD and its own refs, on no branch, tag or remote."""
+    tips = {"HEAD": git.resolve(tree, "HEAD") or ""} if gitfiles.branch_of(tree) is None else {}
+    for line in git.ask(tree, "for-each-ref", "--format=%(refname) %(objectname)", "refs/worktree").splitlines():
+        name, _, sha = line.partition(" ")
+        tips[name] = sha
+    found = []
+    for name, sha in tips.items():
+        shared = ("refs/heads", "refs/remotes", "refs/tags")
+        if sha and not git.ask(tree, "for-each-ref", "--count=1", f"--contains={sha}", "--", *shared):
+            found.append(Dirt(name, f"commit {sha[:12]} is on no branch"))
+    return found
+
+
+def ignored(tree: Path) -> list[str]:
+    """Paths that git ignores in *tree* and in its submodules; a folder where all in it is ignored."""
+    words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
+    said = git.ask(tree, *AS_IT_IS, *words)
+    found = [name.rstrip("/") for name in said.split("\0") if name]
+    for entry in index_entries(tree):
+        if entry.mode == "160000" and gitfiles.own_dir(tree / entry.path) is not None:
+            found += [f"{entry.path}/{name}" for name in ignored(tree / entry.path)]
+    return found
+
+
 def unfinished(tree: Path) -> list[Dirt]:
     own = gitfiles.own_dir(tree)
     return [Dirt(".", what) for name, what in _UNFINISHED.items() if own and (own / name).exists()]

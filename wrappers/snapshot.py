@@ -70,7 +70,7 @@ def still(tree: Path, snapshot: Snapshot) -> bool:
 
 def _whole_tree(tree: Path, found: list[dirt.Dirt]) -> str:
     """The tree object of everything that git does not ignore, made on a copy of the index."""
-    _check(tree, found)
+    check(tree, found)
     own = gitfiles.own_dir(tree)
     with tempfile.TemporaryDirectory(prefix="mam-index-") as folder:
         index = Path(folder) / "index"
@@ -91,11 +91,14 @@ def _unflag(tree: Path, variables: dict[str, str], flag: str, paths: list[str]) 
         git.act(tree, *words, variables=variables, stdin="\0".join(paths))
 
 
-def _check(tree: Path, found: list[dirt.Dirt]) -> None:
+def check(tree: Path, found: list[dirt.Dirt], *, links: bool = False) -> None:
+    """Raise NotCapturable for what one commit cannot hold; with *links*, submodules at other commits are no trouble."""
     # A file inside a submodule says more than that the submodule has changes.
     for item in sorted(found, key=lambda item: item.what.startswith("submodule")):
         if item.path == "." or item.what == "unmerged":
             raise NotCapturable(tree=str(tree), why=f"{item}", hint="finish or abort it first")
+        if links and item.what == "submodule with commit":
+            continue
         within = _repository_around(tree, item.path)
         if within is not None and item.what == "untracked" and not _is_submodule(tree, within):
             hint = f"move it out, or add `/{within}/` to .git/info/exclude"

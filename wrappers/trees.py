@@ -72,6 +72,24 @@ def is_ours(folder: Path, tree: Tree) -> bool:
     return own is not None and shared is not None and own.parent.resolve() == shared / "worktrees"
 
 
+def forget_foreign(folder: Path) -> list[Path]:
+    """
+    In a copy of a repository: drop the entries of worktrees that are the original's; their paths.
+
+    Only where the tree is there and says that it belongs to another repository, which is there as well.
+    """
+    shared, gone = gitfiles.shared_dir(folder), []
+    for admin in sorted((shared / "worktrees").glob("*")) if shared is not None else []:
+        try:
+            tree = Path((admin / "gitdir").read_text("utf-8", "surrogateescape").removesuffix("\n")).parent
+        except OSError:
+            continue
+        if gitfiles.shared_dir(tree) not in (None, shared):
+            shutil.rmtree(admin)
+            gone.append(tree)
+    return gone
+
+
 def check_unlocked(tree: Tree) -> None:
     """Raise TreeLocked where a person locked it: their word stands, also where the tree is not there at the moment."""
     if tree.locked not in (None, BEGUN):

@@ -37,8 +37,9 @@ def _create(words: list[str]) -> int:
         parser.add_argument("name", nargs="?", help="(with --worktree: ROLE-AGENT-WORKTREE without one)")
         parser.add_argument("--agent", required=True, metavar="KIND", help="claude, codex, grok, command, scripted, …")
         parser.add_argument("--role", default="creator", help="one or more, separated by commas")
-        parser.add_argument("--cwd", "--workspace", metavar="DIR", help="where it works (default: here)")
-        parser.add_argument("--worktree", metavar="NAME", help="it works in this worktree (mam worktree prepare NAME)")
+        place = parser.add_mutually_exclusive_group()
+        place.add_argument("--cwd", "--workspace", metavar="DIR", help="where it works (default: here)")
+        place.add_argument("--worktree", metavar="NAME", help="it works in this worktree (mam worktree prepare NAME)")
         parser.add_argument("--mux", default=None, help="tmux, headless, or auto")
         parser.add_argument(
             "--program", default="", metavar="PATH", help="the agent's program, where it is not on PATH"

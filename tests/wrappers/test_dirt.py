@@ -12,7 +12,19 @@ from mam.wrappers.git import GitFailed
 from tests.hidden import WAYS, commit, family, write
 from tests.support import git, repository
 
-NAMES = ["two words", "한국어.txt", "quote'\"", "line\nbreak", "-dash", "$HOME", "tab\t", "end ", "a\\b", "*", "né\udcff"]
+NAMES = [
+    "two words",
+    "한국어.txt",
+    "quote'\"",
+    "line\nbreak",
+    "-dash",
+    "$HOME",
+    "tab\t",
+    "end ",
+    "a\\b",
+    "*",
+    "né\udcff",
+]
 
 
 @pytest.fixture(scope="module")
@@ -110,7 +122,9 @@ def test_a_pointer_of_a_filter_that_is_not_installed_is_clean(tmp_path: Path) ->
     assert said(dirt.look(repo)) == "big.bin: changed"
 
 
-@pytest.mark.parametrize("way", ["assume-unchanged", "files where a submodule is not checked out", "staged, then deleted"])
+@pytest.mark.parametrize(
+    "way", ["assume-unchanged", "files where a submodule is not checked out", "staged, then deleted"]
+)
 def test_looking_changes_no_file_at_all(shop: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
     git(shop, "config", "core.splitIndex", "true")
     WAYS[way](shop, monkeypatch)

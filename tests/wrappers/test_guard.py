@@ -12,12 +12,25 @@ from mam.wrappers.guard import NotGuardable
 from tests.hidden import commit, write
 from tests.support import git, repository
 
-BRANCHES = ["main", "trunk+1", "it's", 'a"b', "$HOME", "a`id`b", "rel/1.x", "한국어", "a(b)&c;d", "#1", "a=b,c!d%e@f", "50%"]
+BRANCHES = [
+    "main",
+    "trunk+1",
+    "it's",
+    'a"b',
+    "$HOME",
+    "a`id`b",
+    "rel/1.x",
+    "한국어",
+    "a(b)&c;d",
+    "#1",
+    "a=b,c!d%e@f",
+    "50%",
+]
 
 
 @pytest.fixture
 def repo(tmp_path: Path) -> Path:
-    """Guarded, with a branch `side` that is two commits ahead of main in a worktree, and a bare origin ahead as well."""
+    """Guarded, with a worktree on `side`, two commits ahead of main, and an origin that is ahead as well."""
     made = repository(tmp_path / "repo")
     commit(made, "app.py", "one\n")
     git(made, "worktree", "add", "-q", "-b", "side", str(tmp_path / "tree"))
@@ -145,7 +158,9 @@ class TestHooksThatWereThere:
         repo = repository(tmp_path / "repo")
         log = tmp_path / "log"
         before = {
-            name: self.hook(repo, name, f'echo "{name} $*" >> {log}; cat >> {log}; [ ! -e {tmp_path}/refuse ]').read_text()
+            name: self.hook(
+                repo, name, f'echo "{name} $*" >> {log}; cat >> {log}; [ ! -e {tmp_path}/refuse ]'
+            ).read_text()
             for name in ("pre-commit", "reference-transaction")
         }
         guard.install(repo)
@@ -198,7 +213,9 @@ class TestHooksThatWereThere:
         with pytest.raises(NotGuardable, match="before-mam"):
             guard.install(repo)
 
-        texts = [path.read_text() for path in (repo / ".git" / "hooks").glob("pre-commit*") if "sample" not in path.name]
+        texts = [
+            path.read_text() for path in (repo / ".git" / "hooks").glob("pre-commit*") if "sample" not in path.name
+        ]
         assert sorted(text.split()[-1] for text in texts) == ["first", "second"]
 
     def test_a_hook_of_somebody_elses_is_not_removed_by_unguard(self, tmp_path: Path) -> None:

@@ -56,7 +56,7 @@ def test_what_git_knows_of_a_tree_is_listed(repo: Path, tmp_path: Path) -> None:
 
     found = {tree.path.name: tree for tree in trees.listed(repo)}
 
-    assert list(found)[0] == "repo" and found["repo"].branch == "main"
+    assert next(iter(found)) == "repo" and found["repo"].branch == "main"
     assert found["detached"].branch is None and found["detached"].head == tip(repo)
     assert (found["locked"].locked, found["silent"].locked) == ("on a disk\nof mine", "")
     assert found["missing"].missing and trees.half_made(found["missing"])
@@ -154,7 +154,8 @@ class TestAdding:
         commit(repo, "a.txt")
         git(repo, "config", "filter.slow.smudge", str(slow))
         script = (
-            "import sys; from pathlib import Path; from mam.control_plane import locks; from mam.wrappers import git, trees\n"
+            "import sys; from pathlib import Path\n"
+            "from mam.control_plane import locks; from mam.wrappers import git, trees\n"
             "repo, path, lock = map(Path, sys.argv[1:])\n"
             "with locks.hold(lock) as held, git.keeping(held): trees.add_branch(repo, path, 'side', sys.stdin.read())\n"
         )
