@@ -40,7 +40,7 @@ class OtherPlace(MamError):
     code = "other_place"
     exit_code = 2
     message = "{session} lives in {own}, not in {asked}"
-    remedy_text = "conversations belong to their directory: `mam agent resume {session} --cwd {own}`"
+    remedy_text = "conversations belong to their directory: `mam agent {verb} {session} --cwd {own}`"
 
 
 def resume(mam: Mam, name: str, *, cwd: Path | None = None, rebind: bool = False, say: Say = lambda _: None) -> Session:
@@ -60,8 +60,7 @@ def resume(mam: Mam, name: str, *, cwd: Path | None = None, rebind: bool = False
 def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Say) -> Session:
     with mam.registry.view() as view:
         session = need_session(view, name)
-    if cwd is not None and cwd.resolve() != Path(session.cwd).resolve():
-        raise OtherPlace(session=name, own=session.cwd, asked=str(cwd))
+    _check_place(session, cwd, "resume")
     if rebind:
         session = _rebound(mam, name)
     else:
@@ -153,14 +152,23 @@ def _clear_old(mam: Mam, session: Session) -> None:
         pass
 
 
-def stop(mam: Mam, name: str, *, force: bool = False, say: Say = lambda _: None) -> Session:
+def _check_place(session: Session, cwd: Path | None, verb: str) -> None:
+    """The directory that a caller names must be the pane's own, wherever the registry lies. Raises OtherPlace."""
+    if cwd is not None and cwd.resolve() != Path(session.cwd).resolve():
+        own = shlex.quote(session.cwd)
+        raise OtherPlace(session=session.name, own=own, asked=str(cwd), verb=verb)
+
+
+def stop(mam: Mam, name: str, *, cwd: Path | None = None, force: bool = False, say: Say = lambda _: None) -> Session:
     """
     End the agent and close its pane; the row and the conversation stay. Stopping twice is harmless.
 
-    Raises: UnknownSession, OtherBinding; SessionBusy where a job is open, unless *force*.
+    Raises: UnknownSession, OtherPlace, OtherBinding; SessionBusy where a job is open, unless *force*.
     """
     with mam.registry.view() as view:
-        seats.check_binding(mam, need_session(view, name))
+        session = need_session(view, name)
+    _check_place(session, cwd, "stop")
+    seats.check_binding(mam, session)
     with seats.alone(mam, name):
         return _stop(mam, name, force=force, say=say)
 

@@ -186,7 +186,7 @@ def copied(mam: Mam) -> None:
             tx.drop(session)
             mam.layout.session_key(session.name).unlink(missing_ok=True)
         _close_jobs(tx)
-        for tree in tx.worktrees():
+        for tree in tx.rows(Worktree):
             tx.drop(tree)  # they are linked to the original
         for loop in tx.loops(only_open=True):
             tx.put(replace(loop, outcome="cancelled", detail="this control root is a copy", ended_at=now_ms()))

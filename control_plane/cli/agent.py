@@ -163,12 +163,14 @@ def _stop(words: list[str]) -> int:
 
     def build(parser: Parser) -> None:
         _name(parser)
+        parser.add_argument("--cwd", "--workspace", metavar="DIR", help="must be the session's own directory")
         parser.add_argument("--force", action="store_true", help="also while a job is open")
         parser.add_argument("--purge", action="store_true", help="remove its conversation and its row as well")
 
     args = verb(words, 2, "mam agent stop writer", "end an agent; its conversation is kept", build)
-    mam = Mam.open(root=args.root)
-    session = lives.stop(mam, args.name, force=args.force, say=say)
+    mam = _open(args, args.cwd)
+    cwd = config.absolute(args.cwd, mam.settings.cwd) if args.cwd else None
+    session = lives.stop(mam, args.name, cwd=cwd, force=args.force, say=say)
     removed = [str(path) for path in lives.purge(mam, args.name)] if args.purge else []
     text = f"{session.name}: {'purged' if args.purge else session.status}"
     emit(args, {**views.session_data(session), "purged": args.purge, "removed_files": removed}, text)
