@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.control_plane import bench, daemon, loop_jobs, root, sessions, worktrees
+from mam.control_plane import bench, daemon, loop_jobs, root, sessions, tree_commit, worktrees
 from mam.control_plane.bench import Figure
 from mam.control_plane.rows import Attempt
 from mam.control_plane.wiring import Mam
@@ -54,7 +54,7 @@ def _cost(*, commits: int, reviewers: int) -> _Cost:
         daemon.ensure(mam)
         tree = Path(worktrees.prepare(mam, worktrees.Wish("bench", venv=False)).path)
         (tree / "new.py").write_text("print('new')\n", "utf-8")
-        worktrees.commit(mam, "bench", "work to review")
+        tree_commit.commit(mam, "bench", "work to review")
         script = mam.layout.mam / "script.json"
         script.write_text(_SCRIPT, "utf-8")
         names = [f"reviewer-{n}" for n in range(reviewers)]

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
 import time
@@ -14,7 +15,7 @@ from mam.broker import proof, spool
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
 from mam.broker.proof import ProcessId
-from mam.control_plane import projection, seats
+from mam.control_plane import projection, seats, tree_owners
 from mam.control_plane.jobs import SessionBusy, need_session
 from mam.control_plane.rows import LIVE, Session, Worktree
 from mam.control_plane.wiring import Mam, write_json
@@ -39,7 +40,7 @@ class OtherPlace(MamError):
     code = "other_place"
     exit_code = 2
     message = "{session} lives in {own}, not in {asked}"
-    remedy_text = "conversations belong to their directory: `mam agent resume {session} --cwd {own}`"
+    remedy_text = "conversations belong to their directory: `mam agent {verb} {session} --cwd {own}`"
 
 
 def resume(mam: Mam, name: str, *, cwd: Path | None = None, rebind: bool = False, say: Say = lambda _: None) -> Session:
@@ -48,7 +49,7 @@ def resume(mam: Mam, name: str, *, cwd: Path | None = None, rebind: bool = False
 
     A session that is alive is left alone, but for a new binding with *rebind*.
 
-    Raises: UnknownSession, OtherPlace, OtherBinding, NoDirectory, LookFailed.
+    Raises: UnknownSession, OtherPlace, OtherBinding, PlaceGone, TreeTaken, TreeUnready, LookFailed.
     """
     with mam.registry.view() as view:
         need_session(view, name)
@@ -59,8 +60,7 @@ def resume(mam: Mam, name: str, *, cwd: Path | None = None, rebind: bool = False
 def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Say) -> Session:
     with mam.registry.view() as view:
         session = need_session(view, name)
-    if cwd is not None and cwd.resolve() != Path(session.cwd).resolve():
-        raise OtherPlace(session=name, own=session.cwd, asked=str(cwd))
+    _check_place(session, cwd, "resume")
     if rebind:
         session = _rebound(mam, name)
     else:
@@ -81,6 +81,7 @@ def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Say) ->
         seat = seat._replace(conversation=session.conversation)
     _clear_old(mam, session)
     with mam.registry.transaction() as tx:
+        tree_owners.check_seat(tx, session)
         seats.make_files(mam.layout, name)
         tx.put(_reborn(session))
     return seats.open_pane(mam, _reborn_row(mam, name), continued or cli.launch(seat), say)
@@ -91,8 +92,9 @@ def _way_back(mam: Mam, cwd: str) -> str:
     with mam.registry.view() as view:
         ours = next((tree for tree in view.rows(Worktree) if Path(cwd).is_relative_to(tree.path)), None)
     if ours is None:
-        return f"make it again at the same path (git worktree add {cwd} …)"
-    return f"`mam worktree prepare {ours.name} --branch {ours.branch} --path {ours.path}` makes it again"
+        return f"make it again at the same path (git worktree add {shlex.quote(cwd)} …)"
+    words = ["--branch", ours.branch, "--path", ours.path]
+    return f"`mam worktree prepare {ours.name} {shlex.join(words)}` makes it again"
 
 
 def _reborn(session: Session) -> Session:
@@ -150,14 +152,23 @@ def _clear_old(mam: Mam, session: Session) -> None:
         pass
 
 
-def stop(mam: Mam, name: str, *, force: bool = False, say: Say = lambda _: None) -> Session:
+def _check_place(session: Session, cwd: Path | None, verb: str) -> None:
+    """The directory that a caller names must be the pane's own, wherever the registry lies. Raises OtherPlace."""
+    if cwd is not None and cwd.resolve() != Path(session.cwd).resolve():
+        own = shlex.quote(session.cwd)
+        raise OtherPlace(session=session.name, own=own, asked=str(cwd), verb=verb)
+
+
+def stop(mam: Mam, name: str, *, cwd: Path | None = None, force: bool = False, say: Say = lambda _: None) -> Session:
     """
     End the agent and close its pane; the row and the conversation stay. Stopping twice is harmless.
 
-    Raises: UnknownSession, OtherBinding; SessionBusy where a job is open, unless *force*.
+    Raises: UnknownSession, OtherPlace, OtherBinding; SessionBusy where a job is open, unless *force*.
     """
     with mam.registry.view() as view:
-        seats.check_binding(mam, need_session(view, name))
+        session = need_session(view, name)
+    _check_place(session, cwd, "stop")
+    seats.check_binding(mam, session)
     with seats.alone(mam, name):
         return _stop(mam, name, force=force, say=say)
 

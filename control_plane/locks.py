@@ -11,12 +11,12 @@ from mam.broker.errors import Busy
 
 
 @contextmanager
-def hold(path: Path, *, wait_s: float = 30.0) -> Generator[None]:
-    """Hold the lock at *path*. Raises Busy after *wait_s*, and OSError where it cannot be opened."""
+def hold(path: Path, *, wait_s: float = 30.0) -> Generator[int]:
+    """Hold the lock at *path*; yields its descriptor. Raises Busy after *wait_s*, OSError where it cannot be opened."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
     try:
         take(descriptor, path, wait_s)
-        yield
+        yield descriptor
     finally:
         os.close(descriptor)
 

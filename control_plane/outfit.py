@@ -41,7 +41,8 @@ def regenerable(name: str) -> bool:
 
 def environment(mam: Mam, tree: Path, *, venv: bool | None, setup: str, say: Say) -> None:
     """A virtual environment of *tree*'s own (*venv* None: where it is Python), then *setup*. Raises OutfitFailed."""
-    environ = {k: v for k, v in mam.settings.environ.items() if k not in ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH")}
+    left_out = ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH")
+    environ = {k: v for k, v in process.unnested(mam.settings.environ).items() if k not in left_out}
     if venv if venv is not None else is_python(tree):
         _venv(tree, environ, say)
         faults.point("worktree.venv")
@@ -66,15 +67,30 @@ def submodules(root: Path, tree: Path, say: Say) -> None:
         if path not in named:
             continue  # a link that .gitmodules does not know: nothing says where it would come from
         say(f"submodule {path}")
-        words = ["-c", "protocol.file.allow=always"]
-        if gitfiles.own_dir(root / path) is not None:
-            words += ["-c", f"submodule.{named[path]}.url={root / path}"]
         try:
-            git.act(tree, *words, "submodule", "update", "--init", "--", path)
+            _submodule(root / path, tree, path, named[path])
         except GitFailed as error:
             hint = f"`git submodule update --init {path}` in the main checkout, then again"
             raise OutfitFailed(what=f"submodule {path}", why=str(error), hint=hint) from error
         submodules(root / path, tree / path, say)
+
+
+def _submodule(source: Path, tree: Path, path: str, name: str) -> None:
+    """Check out one submodule, from *source* where that is a clone of it. Raises GitFailed."""
+    local = gitfiles.own_dir(source) is not None
+    allowed = ("-c", "protocol.file.allow=always")
+    words = [*allowed, "-c", f"submodule.{name}.url={source}"] if local else [*allowed]
+    # --checkout: a configuration can name any command as the way to update.
+    git.act(tree, *words, "submodule", "update", "--init", "--checkout", "--", path)
+    if not local:
+        return
+    # Its remote is the real one, and what the main checkout's clone has is kept there also when this one is removed.
+    heads = ("+refs/heads/*:refs/remotes/main-checkout/*", "+HEAD:refs/remotes/main-checkout/HEAD")
+    remotes = "+refs/remotes/origin/*:refs/remotes/origin/*"
+    git.act(tree / path, *allowed, "fetch", "--quiet", "--prune", "--no-tags", "--", str(source), remotes, *heads)
+    url = git.ask(source, "config", "--default", "", "--get", "remote.origin.url")
+    if url:
+        git.act(tree / path, "remote", "set-url", "--", "origin", url)
 
 
 def _names(tree: Path) -> dict[str, str]:

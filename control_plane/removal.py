@@ -14,11 +14,12 @@ from typing import NamedTuple
 from mam.broker import faults
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
-from mam.control_plane import jobs, lives, outfit, worktrees
+from mam.control_plane import jobs, lives, outfit, tree_owners, worktrees
 from mam.control_plane.rows import LIVE, Session, Worktree
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
 from mam.wrappers import dirt, git, gitfiles, trees
+from mam.wrappers.trees import Tree
 
 Say = Callable[[str], None]
 SHOWN = 20
@@ -51,24 +52,30 @@ def remove(mam: Mam, name: str, *, stop: bool = False, purge: bool = False, say:
     """
     Remove a worktree of ours; its branch and its sessions' rows stay. Interrupted, it is simply run again.
 
-    With *stop* agents that live in it are stopped and their jobs cancelled; with
-    *purge* their conversations and rows go as well.
+    With *stop* agents that live in it are stopped and their jobs cancelled; with *purge* their conversations and
+    rows go as well. Refused, it is as ready as before.
 
-    Raises UnknownWorktree, WorktreeBusy, WorktreeDirty, GitFailed, Busy.
+    Raises UnknownWorktree, WorktreeBusy, WorktreeDirty, TreeLocked, GitFailed, Busy.
     """
     with worktrees.alone(mam, name):
         with mam.registry.view() as view:
             row = worktrees.need(view, name)
             _check_free(view, row, stop=stop or purge)
-            sessions = [session for session in view.sessions() if session.name in worktrees.residents(view, row.path)]
-        path = Path(row.path)
-        if gitfiles.own_dir(path) is not None:
-            _check_clean(row)  # before anybody is stopped for nothing
+            residents = tree_owners.residents(view, row.path)
+            sessions = [session for session in view.sessions() if session.name in residents]
+        check(mam, row)  # before anybody is stopped for nothing
         stopped = _stop(mam, [session for session in sessions if session.status in LIVE], say)
         row = _note(mam, row, sessions)
-        saved = _take_away(mam, row, say)
+        try:
+            saved = _take_away(mam, row, say)
+        except (MamError, OSError):
+            if gitfiles.own_dir(Path(row.path)) is not None:
+                with mam.registry.transaction() as tx:
+                    tx.put(replace(row, state="ready", head_sha=None, detail=None, updated_at=now_ms()))
+            raise
         _finish(mam, row, sessions, purge=purge)
-        return Removed(name, row.branch, row.head_sha or row.base_sha, saved, stopped)
+        tip = git.branch_tip(mam.layout.root, row.branch)
+        return Removed(name, row.branch, tip or row.head_sha or row.base_sha, saved, stopped)
 
 
 def _check_free(view: View, row: Worktree, *, stop: bool) -> None:
@@ -78,7 +85,7 @@ def _check_free(view: View, row: Worktree, *, stop: bool) -> None:
             raise WorktreeBusy(path=row.path, why=f"the loop {loop.id} reviews it", hint=hint)
     if stop:
         return
-    for name in worktrees.residents(view, row.path):
+    for name in tree_owners.residents(view, row.path):
         session = view.session(name)
         job = view.open_job(name)
         if job is not None or (session is not None and session.status in LIVE):
@@ -86,8 +93,29 @@ def _check_free(view: View, row: Worktree, *, stop: bool) -> None:
             raise WorktreeBusy(path=row.path, why=why, hint="give --stop to stop its agents and cancel their jobs")
 
 
+def check(mam: Mam, row: Worktree) -> Tree | None:
+    """
+    The entry of a worktree that can be removed: nothing is there that is nowhere else. None where git has none.
+
+    Raises WorktreeDirty with the paths, TreeLocked, and WorktreeBusy where its directory is not its own.
+    """
+    path = Path(row.path)
+    entry = trees.find(mam.layout.root, path)
+    if entry is not None:
+        trees.check_unlocked(entry)
+        if not trees.half_made(entry) and trees.is_ours(mam.layout.root, entry):
+            _check_clean(row)
+            return entry
+    begun = entry is not None and entry.locked == trees.BEGUN
+    if path.is_dir() and any(path.iterdir()) and not begun:
+        why, hint = "files are there that git knows no worktree for", f"move what is in {path} away"
+        raise WorktreeBusy(path=row.path, why=why, hint=hint)
+    return entry
+
+
 def _check_clean(row: Worktree) -> None:
-    found = dirt.look(Path(row.path), unpushed_submodules=True)
+    path = Path(row.path)
+    found = dirt.look(path, unpushed_submodules=True) + dirt.only_here(path)
     if found:
         lines = [f"  {item}" for item in found[:SHOWN]]
         lines += [f"  … and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
@@ -107,10 +135,12 @@ def _stop(mam: Mam, sessions: list[Session], say: Say) -> list[str]:
 def _note(mam: Mam, row: Worktree, sessions: list[Session]) -> Worktree:
     """Where everything was, before it is gone: the commit, and which conversations lived there."""
     path = Path(row.path)
-    head = (git.resolve(path, "HEAD") if gitfiles.own_dir(path) is not None else None) or row.head_sha or row.base_sha
+    head = git.resolve(path, "HEAD") if gitfiles.own_dir(path) is not None else None
+    head = head or row.head_sha or git.branch_tip(mam.layout.root, row.branch) or row.base_sha
     lived = "; ".join(f"{session.name} {session.conversation or '(no conversation)'}" for session in sessions)
-    noted = replace(row, state="removing", head_sha=head, detail=lived or None, updated_at=now_ms())
+    noted = replace(row, state="removing", head_sha=head, detail=lived or row.detail, updated_at=now_ms())
     with mam.registry.transaction() as tx:
+        _check_free(tx, row, stop=False)  # from here on nobody begins in it
         tx.put(noted)
     faults.point("worktree.removing")
     return noted
@@ -121,37 +151,28 @@ def _take_away(mam: Mam, row: Worktree, say: Say) -> Path | None:
     path, root = Path(row.path), mam.layout.root
     saved = None
     with worktrees.repository_lock(mam):
-        entry = trees.find(root, path)
+        entry = check(mam, row)  # once more: an agent may have written until it ended
         if entry is not None and not trees.half_made(entry):
-            if entry.locked is not None:
-                why, hint = f"it is locked: {entry.locked or 'no reason given'}", f"git worktree unlock {path}"
-                raise WorktreeBusy(path=row.path, why=why, hint=hint)
-            _check_clean(row)  # once more: an agent may have written until it ended
-            saved = save_ignored(mam, row)
+            saved = save_ignored(mam, row, say)
             say(f"removing {path}")
-            faults.point("worktree.remove")
-            # Forced only because submodules and our own .venv need it: the checks above passed just now.
-            git.act(root, "worktree", "remove", "--force", "--", str(entry.path))
-        elif entry is not None:
-            if path.is_dir() and any(path.iterdir()):
-                why, hint = "its .git is gone but files are there", f"move what is in {path} away"
-                raise WorktreeBusy(path=row.path, why=why, hint=hint)
-            trees.discard(root, path)
+        faults.point("worktree.remove")
+        trees.discard(root, path)
     faults.point("worktree.removed")
     return saved
 
 
-def save_ignored(mam: Mam, row: Worktree) -> Path | None:
+def save_ignored(mam: Mam, row: Worktree, say: Say = lambda _: None) -> Path | None:
     """Move what git ignores, and nobody can make again, out of a tree that is to be removed; where to, or None."""
     path = Path(row.path)
-    said = git.ask(path, "ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
-    precious = [name.rstrip("/") for name in said.split("\0") if name and not outfit.regenerable(name)]
+    precious = [name for name in dirt.ignored(path) if not outfit.regenerable(name)]
     if not precious:
         return None
     target = mam.layout.mam / "lost-and-found" / f"worktree-{row.name}-{now_ms()}"
+    say(f"ignored files go to {target}")
     for name in precious:
         (target / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.move(path / name, target / name)
+        faults.point("worktree.saved")
     return target
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mam.broker.bodies import now_ms
 from mam.control_plane import benches, loop_locks, worktrees
-from mam.control_plane.rows import Finding
+from mam.control_plane.rows import Finding, Worktree
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
 from mam.wrappers import gitfiles
@@ -24,6 +24,10 @@ def findings(mam: Mam, view: View) -> list[Finding]:
         if row.state == "ready" and gitfiles.own_dir(Path(row.path)) is None:
             text = f"{row.path} is gone; `mam worktree prepare {row.name}` makes it again"
             found.append(Finding("worktree_gone", row.name, now, text))
+        elif row.state == "ready" and _strayed(row):
+            on = gitfiles.branch_of(Path(row.path))
+            text = f"{row.path} was switched from {row.branch} to {on}; `git -C {row.path} switch {row.branch}`"
+            found.append(Finding("worktree_strayed", row.name, now, text))
         elif row.state != "ready" and not worktrees.is_worked_on(mam, row.name):
             verb = "prepare" if row.state == "preparing" else "remove"
             text = f"{row.state} did not finish; `mam worktree {verb} {row.name}` completes it"
@@ -37,6 +41,11 @@ def findings(mam: Mam, view: View) -> list[Finding]:
             )
             found.append(Finding("loop_interrupted", loop.id, now, text))
     return found
+
+
+def _strayed(row: Worktree) -> bool:
+    """Whether a worktree is on another branch than its own; a detached HEAD may be a rebase."""
+    return gitfiles.branch_of(Path(row.path)) not in (row.branch, None)
 
 
 def _main(mam: Mam, view: View, now: int) -> list[Finding]:

@@ -1,5 +1,6 @@
 """`mam init`: make a control root, or tell an old one where it is now."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -19,6 +20,8 @@ from mam.control_plane.settings import Layout
 from mam.control_plane.wiring import Mam
 from mam.wrappers import git, gitfiles, process
 from mam.wrappers import guard as guards
+from mam.wrappers import trees as worktrees
+from mam.wrappers.git import GitFailed
 
 EXCLUDED = (".mam/", ".mam.env")
 PATH_BYTES = 460  # SQLite takes 512, the names of its own files included
@@ -132,9 +135,10 @@ def moved(mam: Mam) -> None:
         for loop in tx.rows(Loop):
             folder, place = _there(loop.folder, old, new), _tree_path_there(loop.worktree, old, new)
             tx.put(replace(loop, folder=folder, worktree=place))
-    there = [tree.path for tree in trees if Path(tree.path).is_dir()]
-    if there:
-        git.act(mam.layout.root, "worktree", "repair", *there)  # both sides name the other by its old path
+    for tree in trees:
+        if Path(tree.path, ".git").is_file():
+            with contextlib.suppress(GitFailed):  # it is no worktree any more: `worktree list` shows that
+                git.act(mam.layout.root, "worktree", "repair", "--", tree.path)  # each side names the other's old path
 
 
 def _tree_there(tree: Worktree, old: str, new: str) -> Worktree:
@@ -187,10 +191,12 @@ def copied(mam: Mam) -> None:
             tx.drop(session)
             mam.layout.session_key(session.name).unlink(missing_ok=True)
         _close_jobs(tx)
-        for tree in tx.worktrees():
+        for tree in tx.rows(Worktree):
             tx.drop(tree)  # they are linked to the original
         for loop in tx.loops(only_open=True):
             tx.put(replace(loop, outcome="cancelled", detail="this control root is a copy", ended_at=now_ms()))
+    if gitfiles.own_dir(mam.layout.root) is not None:
+        worktrees.forget_foreign(mam.layout.root)
     make(mam.layout, in_git=False)
 
 

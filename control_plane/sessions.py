@@ -14,9 +14,10 @@ from mam.agents.base import AgentCli, Launch
 from mam.broker import spool, topics
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError, Usage
-from mam.control_plane import seats, worktrees
+from mam.control_plane import seats, tree_owners, worktrees
 from mam.control_plane.jobs import SessionNotRunning, need_session
 from mam.control_plane.rows import LIVE, Order, Session
+from mam.control_plane.tree_owners import TreeUnready
 from mam.control_plane.wiring import Mam
 from mam.wrappers import muxes
 
@@ -59,20 +60,13 @@ class Wish(NamedTuple):
     worktree: str = ""  # a worktree of MAM's own, in place of *cwd*
 
 
-class TreeTaken(MamError):
-    code = "worktree_taken"
-    exit_code = 5
-    message = "{owner} writes in the worktree {worktree} already"
-    remedy_text = "prepare another worktree, or stop it: `mam agent stop {owner}`"
-
-
 def create(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Session:
     """
     Make a session and open its pane; returns as soon as the pane is open (see `await_ready`).
 
     When it raises nothing is left: no row, no pane, no key.
 
-    Raises: BadName, UnknownAgent, NoDirectory, SessionExists, MuxMissing,
+    Raises: BadName, UnknownAgent, UnknownWorktree, NoDirectory, SessionExists, TreeTaken, TreeUnready, MuxMissing,
         ProgramNotFound, LookFailed.
     """
     topics.check_name(wish.name)
@@ -95,14 +89,11 @@ def create(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Session:
 
 
 def _place_in(mam: Mam, name: str) -> Path:
-    """The top of a prepared worktree that nobody writes in. Raises UnknownWorktree, NoDirectory, TreeTaken."""
+    """The top of a prepared worktree. Raises UnknownWorktree, TreeUnready."""
     with mam.registry.view() as view:
         tree = worktrees.need(view, name)
-        if tree.state != "ready" or not Path(tree.path).is_dir():
-            raise NoDirectory(path=tree.path)
-        for owner in worktrees.residents(view, tree.path):
-            if need_session(view, owner).status in LIVE:
-                raise TreeTaken(owner=owner, worktree=name)
+    if tree.state != "ready" or not Path(tree.path).is_dir():
+        raise TreeUnready(worktree=name, state=tree.state if tree.state != "ready" else "gone")
     return Path(tree.path)
 
 
@@ -136,6 +127,7 @@ def _enter(mam: Mam, session: Session) -> None:
             existing = tx.session(session.name)
             if existing is not None:
                 raise SessionExists(session=session.name, status=existing.status)
+            tree_owners.check_seat(tx, session)
             seats.make_files(mam.layout, session.name)
             tx.put(session)
     except sqlite3.IntegrityError as error:

@@ -5,6 +5,7 @@ Only rows of ours are ever acted on, each by its exact path. A row says what was
 begun, so a verb that died in the middle is simply run again.
 """
 
+import contextlib
 import sqlite3
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -17,7 +18,7 @@ from mam.broker.bodies import now_ms
 from mam.broker.errors import Busy, MamError
 from mam.control_plane import locks, outfit, tree_names
 from mam.control_plane.registry import Transaction
-from mam.control_plane.rows import LIVE, Worktree
+from mam.control_plane.rows import Worktree
 from mam.control_plane.tree_names import BranchTaken, NoCommit, PathTaken
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
@@ -51,7 +52,7 @@ def repository_lock(mam: Mam) -> Generator[None]:
     shared = gitfiles.shared_dir(mam.layout.root)
     if shared is None:
         raise git.NoRepository(folder=str(mam.layout.root))
-    with locks.hold(shared / trees.LOCK, wait_s=60):
+    with locks.hold(shared / trees.LOCK, wait_s=60) as lock, git.keeping(lock):
         yield
 
 
@@ -88,11 +89,14 @@ def prepare(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Worktree:
     Done again it completes what an interrupted one began and heals a tree that was
     removed by hand. When it raises, branch, tree and row of a new one are gone.
 
-    Raises: BadName, PathTaken, BranchTaken, NoCommit, OutfitFailed, GitFailed, Busy.
+    Raises: BadName, PathTaken, BranchTaken, NoCommit, TreeLocked, OutfitFailed, GitFailed, Busy.
     """
     topics.check_name(wish.name, "worktree")
     with alone(mam, wish.name):
-        row = _begun(mam, wish)
+        with mam.registry.view() as view:
+            known = view.worktree(wish.name)
+        new = known is None or known.state == "removed"
+        row = _planned(mam, wish, known) if known is None or new else _same(known, wish)
         try:
             if _tree(mam, row, say) or row.state != "ready":
                 with repository_lock(mam):  # both write what all worktrees share
@@ -107,21 +111,18 @@ def prepare(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Worktree:
                 _note_branch(tx, mam)
         except BaseException:
             if row.state == "preparing":
-                _roll_back(mam, row)
+                _roll_back(mam, row, known if new else None, new=new)
             raise
     return ready
 
 
-def _begun(mam: Mam, wish: Wish) -> Worktree:
-    """The row to work on: the one that is there, or a new, checked plan."""
-    with mam.registry.view() as view:
-        row = view.worktree(wish.name)
-    if row is None or row.state == "removed":
-        kept = row is not None and git.branch_tip(mam.layout.root, row.branch) is not None
-        return _planned(mam, wish._replace(branch=wish.branch or (row.branch if row and kept else None)))
+def _same(row: Worktree, wish: Wish) -> Worktree:
+    """The row that is there, where *wish* does not mean another one. Raises BranchTaken, PathTaken."""
+    hint = f"`mam worktree remove {row.name}` first, or choose another name"
     if wish.branch not in (None, row.branch):
-        hint = f"`mam worktree remove {row.name}` first, or choose another name"
         raise BranchTaken(branch=str(wish.branch), why=f"{row.name} is on {row.branch}", hint=hint)
+    if wish.path is not None and wish.path.resolve() != Path(row.path).resolve():
+        raise PathTaken(path=str(wish.path), why=f"{row.name} is at {row.path}", hint=hint)
     return row
 
 
@@ -132,19 +133,29 @@ def _note_branch(tx: Transaction, mam: Mam) -> None:
         tx.set_meta("main_branch", branch)
 
 
-def _planned(mam: Mam, wish: Wish) -> Worktree:
-    """The checked plan as a row `preparing`. Raises before anything is touched."""
+def _planned(mam: Mam, wish: Wish, before: Worktree | None) -> Worktree:
+    """
+    The checked plan as a row `preparing`. Raises before anything is touched.
+
+    A worktree that was removed *before* comes back on its branch, and at its path: conversations belong to it.
+    """
     root = mam.layout.root
-    branch = tree_names.check_branch(root, wish.branch or wish.name)
-    path = wish.path or mam.layout.worktrees / wish.name
+    kept = before.branch if before is not None and git.branch_tip(root, before.branch) is not None else None
+    wanted = wish.branch or kept
+    branch = tree_names.check_branch(root, wanted or wish.name)
+    path = wish.path or (Path(before.path) if before is not None else mam.layout.worktrees / wish.name)
     tree_names.check_path(root, path)
     tip = git.branch_tip(root, branch)
-    if wish.branch is None and tip is not None:
+    if wanted is None and tip is not None:
         raise BranchTaken(branch=branch, why="it exists", hint=f"--branch {branch} takes it as it is")
-    tree_names.check_free(root, branch, exists=tip is not None)
+    with mam.registry.view() as view:
+        if branch == view.meta("main_branch"):
+            raise BranchTaken(branch=branch, why="it is the main checkout's", hint="choose another branch")
+    tree_names.check_free(root, branch, path, exists=tip is not None)
     base = tip or git.resolve(root, wish.base)
     if base is None:
         raise NoCommit(revision=wish.base, folder=str(root), hint="make a first commit, or correct --base")
+    tree_names.make_parent(path)
     now = now_ms()
     row = Worktree(wish.name, str(path), branch, base, "preparing", int(tip is None), now, now)
     try:
@@ -162,15 +173,19 @@ def _tree(mam: Mam, row: Worktree, say: Say) -> bool:
     with repository_lock(mam):
         entry = trees.find(root, path)
         if entry is not None and not trees.half_made(entry):
+            if not trees.is_ours(root, entry):
+                raise PathTaken(path=str(path), why="it is a worktree of another repository", hint="give --path")
             if entry.branch != row.branch:
                 why = f"the worktree {row.name} is on {entry.branch or 'no branch'}"
                 raise BranchTaken(branch=row.branch, why=why, hint=f"git -C {path} switch {row.branch}")
             return False
         if entry is not None:
+            trees.check_unlocked(entry)
+        if path.is_dir() and any(path.iterdir()) and not (entry is not None and entry.locked == trees.BEGUN):
+            raise PathTaken(path=str(path), why="files are there that no worktree has", hint="move them away")
+        if entry is not None:
             say(f"healing {path}")
-            if path.is_dir() and row.state == "ready" and any(path.iterdir()):
-                raise PathTaken(path=str(path), why="its .git is gone but files are there", hint="move them away")
-            trees.discard(root, path)
+        trees.discard(root, path)
         say(f"adding {path} on {row.branch}")
         if git.branch_tip(root, row.branch) is None:
             trees.add_branch(root, path, row.branch, row.head_sha or row.base_sha)
@@ -179,99 +194,28 @@ def _tree(mam: Mam, row: Worktree, say: Say) -> bool:
     return True
 
 
-def _roll_back(mam: Mam, row: Worktree) -> None:
-    """Leave nothing of a worktree that never was ready; where somebody worked in it already, leave everything."""
+def _roll_back(mam: Mam, row: Worktree, before: Worktree | None, *, new: bool) -> None:
+    """
+    Leave nothing of a worktree that never was ready, but the note of the one *before* it.
+
+    Where somebody may have worked in it already (it was begun by another call), everything stays.
+    """
     path = Path(row.path)
-    if gitfiles.own_dir(path) is not None and _worked_in(path, row):
+    if gitfiles.own_dir(path) is not None and _worked_in(path, row, new=new):
         return
     with repository_lock(mam):
         trees.discard(mam.layout.root, path)
         if row.new_branch:
             trees.drop_branch(mam.layout.root, row.branch, row.base_sha)
     with mam.registry.transaction() as tx:
-        tx.drop(row)
+        tx.drop(row) if before is None else tx.put(before)
+    with contextlib.suppress(OSError):
+        mam.layout.worktrees.rmdir()  # where this was the only one
 
 
-def _worked_in(path: Path, row: Worktree) -> bool:
+def _worked_in(path: Path, row: Worktree, *, new: bool) -> bool:
+    """Commits, and in a tree that is not *new* any change; a setup that failed leaves changes of its own."""
     try:
-        return git.resolve(path, "HEAD") != row.base_sha or any(d.what != "untracked" for d in dirt.look(path))
+        return git.resolve(path, "HEAD") != row.base_sha or (not new and bool(dirt.look(path)))
     except GitFailed:
-        return False  # half made
-
-
-class Listed(NamedTuple):
-    """A worktree as it is: *state* is what the row and the file system say together."""
-
-    name: str
-    state: str
-    branch: str
-    head: str
-    path: str
-    agents: list[str]
-
-
-def listing(mam: Mam) -> list[Listed]:
-    """Every worktree of the repository but reviewers' ones; those that MAM did not make have no name."""
-    with mam.registry.view() as view:
-        rows = view.worktrees()
-        sessions = [session for session in view.sessions() if session.status in LIVE]
-    there = {tree.path.resolve(): tree for tree in trees.listed(mam.layout.root)[1:]}
-    found = []
-    for row in rows:
-        entry = there.pop(Path(row.path).resolve(), None)
-        agents = [session.name for session in sessions if _lives_in(session.cwd, row.path)]
-        state = row.state
-        if row.state == "ready" and (entry is None or trees.half_made(entry)):
-            state = "missing"
-        head = entry.head if entry is not None and entry.head else row.head_sha or row.base_sha
-        found.append(Listed(row.name, state, row.branch, head, row.path, agents))
-    reviews = mam.layout.reviews.resolve()
-    for path, tree in there.items():
-        if not path.is_relative_to(reviews):
-            agents = [session.name for session in sessions if _lives_in(session.cwd, str(path))]
-            state = "missing" if tree.missing else "not ours"
-            found.append(Listed("-", state, tree.branch or "(detached)", tree.head or "", str(path), agents))
-    return found
-
-
-def _lives_in(cwd: str, path: str) -> bool:
-    return Path(cwd).resolve().is_relative_to(Path(path).resolve())
-
-
-def residents(view: View, path: str) -> list[str]:
-    """Sessions whose directory lies in *path*, whatever their state."""
-    return [session.name for session in view.sessions() if _lives_in(session.cwd, path)]
-
-
-class NotAsExpected(MamError):
-    code = "not_as_expected"
-    message = "{path} is not as expected: {why}"
-    remedy_text = "look what happened there (git -C {path} log), then name the {what} that you mean"
-
-
-def commit(mam: Mam, name: str, message: str, *, expect_head: str | None = None) -> str:
-    """
-    Commit everything in a worktree of ours, only on its own branch and on the expected head; the new sha.
-
-    Hooks of the repository do not run. Raises UnknownWorktree, NotAsExpected, NoCommit, GitFailed, Busy.
-    """
-    with alone(mam, name):
-        with mam.registry.view() as view:
-            row = need(view, name)
-        path = Path(row.path)
-        on = gitfiles.branch_of(path)
-        if on != row.branch:
-            raise NotAsExpected(path=row.path, why=f"it is on {on or 'no branch'}, not on {row.branch}", what="branch")
-        head = git.resolve(path, "HEAD")
-        if expect_head is not None:
-            wanted = git.resolve(path, expect_head)
-            if wanted is None:
-                raise NoCommit(revision=expect_head, folder=row.path, hint="name the commit that you looked at")
-            if wanted != head:
-                raise NotAsExpected(path=row.path, why=f"its head is {head}, not {wanted}", what="head")
-        going_on = dirt.unfinished(path)
-        if going_on:
-            raise NotAsExpected(path=row.path, why=going_on[0].what, what="operation")
-        git.act(path, "add", "--all")
-        git.act(path, "commit", "--quiet", "-m", message)
-        return str(git.resolve(path, "HEAD"))
+        return not new

@@ -73,8 +73,8 @@ def run_mam(
 
 def git(cwd: Path, *words: str) -> str:
     identity = ["-c", "user.name=Test", "-c", "user.email=test@localhost", "-c", "init.defaultBranch=main"]
-    done = subprocess.run(["git", *identity, *words], cwd=cwd, capture_output=True, text=True, check=True)
-    return done.stdout.strip()
+    done = subprocess.run(["git", *identity, *words], cwd=cwd, capture_output=True, check=True)
+    return done.stdout.decode("utf-8", "surrogateescape").strip()
 
 
 def repository(path: Path) -> Path:

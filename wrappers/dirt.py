@@ -5,22 +5,29 @@ Settings, index flags and submodules can hide changes from a plain `git status`;
 each is looked through here, with the tree and its index left as they are.
 """
 
+import os
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from mam.wrappers import git, gitfiles
 from mam.wrappers.git import GitFailed
 
-# As the configuration of a repository or of a user might turn each of them off.
-_SEE_ALL = ["-c", "status.showUntrackedFiles=all", "-c", "core.fileMode=true", "-c", "core.untrackedCache=false"]
+# This very directory, and every difference: a configuration can name another work tree, and turn each of them off.
+AS_IT_IS = ["--work-tree=.", "-c", "core.fileMode=true", "-c", "core.trustctime=true", "-c", "core.checkStat=default"]
+AS_IT_IS += ["-c", "core.splitIndex=false"]  # or an index of our own would leave its other half in the repository
+_SEE_ALL = [*AS_IT_IS, "-c", "status.showUntrackedFiles=all", "-c", "core.untrackedCache=false"]
 _STATUS = ["status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames"]
+
+NOT_CHECKED_OUT = "where a submodule is not checked out"
 
 # What git keeps of an operation that was begun: removing the tree would throw it away.
 _UNFINISHED = {
     "MERGE_HEAD": "a merge in progress",
     "CHERRY_PICK_HEAD": "a cherry-pick in progress",
     "REVERT_HEAD": "a revert in progress",
+    "sequencer": "a series of picks or reverts in progress",
     "BISECT_LOG": "a bisection in progress",
     "rebase-merge": "a rebase in progress",
     "rebase-apply": "a rebase or am in progress",
@@ -59,9 +66,35 @@ def look(tree: Path, *, unpushed_submodules: bool = False) -> list[Dirt]:
     entries = index_entries(tree)
     found += _hidden_by_flags(tree, entries)
     for entry in entries:
-        if entry.mode == "160000" and gitfiles.own_dir(tree / entry.path) is not None:
-            found += _inside(tree, entry.path, unpushed_submodules)
+        if entry.mode == "160000":
+            inside = gitfiles.own_dir(tree / entry.path) is not None
+            found += _inside(tree, entry.path, unpushed_submodules) if inside else _in_its_place(tree, entry.path)
     return list(dict.fromkeys(found))
+
+
+def only_here(tree: Path) -> list[Dirt]:
+    """Commits that would go with the tree: of its detached HEAD and its own refs, on no branch, tag or remote."""
+    tips = {"HEAD": git.resolve(tree, "HEAD") or ""} if gitfiles.branch_of(tree) is None else {}
+    for line in git.ask(tree, "for-each-ref", "--format=%(refname) %(objectname)", "refs/worktree").splitlines():
+        name, _, sha = line.partition(" ")
+        tips[name] = sha
+    found = []
+    for name, sha in tips.items():
+        shared = ("refs/heads", "refs/remotes", "refs/tags")
+        if sha and not git.ask(tree, "for-each-ref", "--count=1", f"--contains={sha}", "--", *shared):
+            found.append(Dirt(name, f"commit {sha[:12]} is on no branch"))
+    return found
+
+
+def ignored(tree: Path) -> list[str]:
+    """Paths that git ignores in *tree* and in its submodules; a folder where all in it is ignored."""
+    words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
+    said = git.ask(tree, *AS_IT_IS, *words)
+    found = [name.rstrip("/") for name in said.split("\0") if name]
+    for entry in index_entries(tree):
+        if entry.mode == "160000" and gitfiles.own_dir(tree / entry.path) is not None:
+            found += [f"{entry.path}/{name}" for name in ignored(tree / entry.path)]
+    return found
 
 
 def unfinished(tree: Path) -> list[Dirt]:
@@ -103,7 +136,7 @@ def _changed(xy: str, sub: str) -> str:
 
 def index_entries(tree: Path) -> list[Entry]:
     found = []
-    for record in git.ask(tree, "ls-files", "-v", "-s", "-z").split("\0"):
+    for record in git.ask(tree, *AS_IT_IS, "ls-files", "-v", "-s", "-z").split("\0"):
         head, tab, path = record.partition("\t")
         if tab:
             flag, mode, sha, _ = head.split(" ")
@@ -120,8 +153,18 @@ def _hidden_by_flags(tree: Path, entries: list[Entry]) -> list[Dirt]:
         return []
     with tempfile.TemporaryDirectory(prefix="mam-index-") as folder:
         fresh = Path(folder) / "index"
-        git.ask(tree, "read-tree", "HEAD", index=fresh)
+        git.ask(tree, *AS_IT_IS, "read-tree", "HEAD", index=fresh)
         return [dirt for dirt in status(tree, fresh) if dirt.path in flagged]
+
+
+def _in_its_place(tree: Path, path: str) -> list[Dirt]:
+    """Files where a submodule is not checked out: git does not look there at all."""
+    return [Dirt(name, NOT_CHECKED_OUT) for name in _files(tree, path)]
+
+
+def _files(tree: Path, path: str) -> Iterator[str]:
+    for folder, _, names in os.walk(tree / path):
+        yield from (str(Path(folder, name).relative_to(tree)) for name in names)
 
 
 def _inside(tree: Path, path: str, unpushed: bool) -> list[Dirt]:
@@ -129,6 +172,7 @@ def _inside(tree: Path, path: str, unpushed: bool) -> list[Dirt]:
     found = [Dirt(f"{path}/{dirt.path}", dirt.what) for dirt in look(inner, unpushed_submodules=unpushed)]
     if unpushed:
         found += [Dirt(path, f"submodule commit {sha[:12]} is on no remote") for sha in _unpushed(inner)]
+        found += [Dirt(path, "a stash of the submodule")] if git.resolve(inner, "refs/stash") else []
     return found
 
 

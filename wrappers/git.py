@@ -7,7 +7,9 @@ without the repository's own programs (fsmonitor, hooks), and never asks.
 
 import shutil
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
@@ -42,13 +44,15 @@ LOCAL_VARIABLES = [
     "GIT_NAMESPACE",
     "GIT_CEILING_DIRECTORIES",
 ]
-# A repository's own configuration can run programs; nothing that MAM does needs them.
-_SAFE = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null"]
+# A repository's own configuration can run programs; nothing that MAM does needs them, nor a collection behind its back.
+_SAFE = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=0"]
 # Without git-lfs its filter fails every checkout: the pointers are what is committed, and enough.
 _NO_LFS = ["-c", "filter.lfs.smudge=", "-c", "filter.lfs.process=", "-c", "filter.lfs.clean="]
 _NO_LFS += ["-c", "filter.lfs.required=false"]
 ASK_S = 30.0
 ACT_S = 600.0
+
+_lock: ContextVar[tuple[int, ...]] = ContextVar("_lock", default=())
 
 
 class GitFailed(MamError):
@@ -61,6 +65,20 @@ class NoRepository(MamError):
     exit_code = 2
     message = "{folder} is not inside a git repository with a work tree"
     remedy_text = "go to your repository, make one with `git init`, or give --no-git"
+
+
+@contextmanager
+def keeping(lock: int) -> Generator[None]:
+    """
+    Hand the descriptor of a lock to every git process that is started inside.
+
+    git goes on where we are killed; the lock is free only when both are gone.
+    """
+    token = _lock.set((*_lock.get(), lock))
+    try:
+        yield
+    finally:
+        _lock.reset(token)
 
 
 def ask(folder: Path, *words: str, index: Path | None = None) -> str:
@@ -92,7 +110,7 @@ def _run(folder: Path, words: tuple[str, ...], extra: dict[str, str], timeout_s:
             # GitPython can only add to our environment: what git's own helpers may not see is emptied.
             hidden = dict.fromkeys(process.SECRET, "")
             answer = Git().execute(
-                command, istream=source, env=hidden, kill_after_timeout=timeout_s, strip_newline_in_stdout=True
+                command, istream=source, env=hidden, kill_after_timeout=timeout_s, pass_fds=_lock.get()
             )
     except CommandError as error:
         why = str(error.stderr).strip().removeprefix("stderr: ").strip("' \n") or f"exit code {error.status}"

@@ -8,15 +8,23 @@ _SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 def own_dir(tree: Path) -> Path | None:
     """The git directory of the work tree whose top is *tree*, or of a bare repository; None where there is none."""
+    named = named_dir(tree)
+    if named is None and not (tree / ".git").exists() and is_bare_folder(tree):
+        return tree
+    return named if named is not None and named.is_dir() else None
+
+
+def named_dir(tree: Path) -> Path | None:
+    """The git directory that *tree* says is its own, whether it is there or not; None where it says nothing."""
     dot_git = tree / ".git"
     if dot_git.is_dir():
         return dot_git
     try:
         text = dot_git.read_text("utf-8", "surrogateescape")
     except OSError:
-        return tree if is_bare_folder(tree) else None
-    folder = tree / text.removeprefix("gitdir:").strip()
-    return folder if folder.is_dir() else None
+        return None
+    named = text.removeprefix("gitdir:").strip()  # a torn file names nothing
+    return tree / named if named else None
 
 
 def top_of(folder: Path) -> Path | None:

@@ -43,6 +43,7 @@ $said
 *" refs/heads/@BRANCH@
 "*)
   echo "mam: @BRANCH@ is the main checkout's branch; it moves only by {ALLOW}=1 or mam loop … --promote merge" >&2
+  echo "  files that git has changed already go back by: git reset --merge" >&2
   exit 1
 esac
 exit 0
@@ -74,9 +75,12 @@ def install(main: Path) -> Guard:
     folder = _folder(main)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in (("pre-commit", _PRE_COMMIT), ("reference-transaction", _REFERENCES)):
-        hook = folder / name
-        if hook.exists() and not _is_ours(hook):
-            hook.rename(folder / f"{name}{KEPT}")
+        hook, kept = folder / name, folder / f"{name}{KEPT}"
+        if os.path.lexists(hook) and not _is_ours(hook):
+            if os.path.lexists(kept):
+                hint = f"keep one of them as {name}, and remove the other"
+                raise NotGuardable(folder=str(main), why=f"{hook} and {kept} are both there", hint=hint)
+            hook.rename(kept)
         partial = folder / f".{name}.{os.getpid()}"
         partial.write_text(text.replace("@BRANCH@", _quoted(branch)), "utf-8")
         partial.chmod(0o755)
@@ -90,12 +94,12 @@ def uninstall(main: Path) -> bool:
     undone = False
     for name in ("pre-commit", "reference-transaction"):
         hook = (common / "hooks" / name) if common else None
-        if hook is None or (hook.exists() and not _is_ours(hook)):
+        if hook is None or (os.path.lexists(hook) and not _is_ours(hook)):
             continue
         before = hook.with_name(f"{name}{KEPT}")
-        if not hook.exists() and not before.exists():
+        if not hook.exists() and not os.path.lexists(before):
             continue
-        if before.exists():
+        if os.path.lexists(before):
             before.replace(hook)
         else:
             hook.unlink()
@@ -112,11 +116,10 @@ def _folder(main: Path) -> Path:
     """The shared hooks folder. A folder of the project's own is tracked by it: nothing of ours belongs there."""
     common = git.common_dir(main)
     try:
-        # Asked without the setting that keeps hooks from running for us.
-        own = git.ask(main, "config", "--get-all", "core.hooksPath").splitlines()
+        # The last one is our own word, which keeps hooks from running for us.
+        own = git.ask(main, "config", "-z", "--get-all", "core.hooksPath").split("\0")[:-2]
     except git.GitFailed:
         own = []
-    own = [path for path in own if path != os.devnull]
     if own:
         hint = f"call `{common}/hooks/…` from it, or unset core.hooksPath"
         raise NotGuardable(folder=str(main), why=f"core.hooksPath is {own[-1]}", hint=hint)
@@ -131,5 +134,5 @@ def _is_ours(hook: Path) -> bool:
 
 
 def _quoted(branch: str) -> str:
-    """A branch name inside the shell pattern of the hook: git allows none of `*?[\\` there, but quotes and `$`."""
-    return "".join(f"\\{char}" if not char.isalnum() and char not in "/-_." else char for char in branch)
+    """A branch name between double quotes in the shell; what else git allows in one means itself there."""
+    return "".join(f"\\{char}" if char in '$"`\\' else char for char in branch)

@@ -19,6 +19,11 @@ SHOWN_CHARS = 2000
 NESTED = ("TMUX", "TMUX_PANE", "TMUX_TMPDIR", "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CODEX_THREAD_ID", "MAM_VERSION")
 SECRET = ("MAM_BROKER_PASSWORD",)  # runners get it by a file, agents not at all
 NESTED_PREFIXES = ("HERDR_", "CMUX_")
+# What git leaves to its hooks: inherited, it would make a child's git work on the caller's repository.
+OF_GIT = (
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"),
+    *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_QUARANTINE_PATH", "GIT_REFLOG_ACTION"),
+)
 
 
 class CommandFailed(MamError):
@@ -137,8 +142,8 @@ def discreet(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def unnested(environ: Mapping[str, str]) -> dict[str, str]:
-    """*environ* without what would tell a child that it runs inside somebody else's agent or pane."""
-    left_out = (*NESTED, *SECRET)
+    """*environ* without what would tell a child that it runs inside somebody else's agent, pane or git hook."""
+    left_out = (*NESTED, *SECRET, *OF_GIT)
     return {key: value for key, value in environ.items() if key not in left_out and not key.startswith(NESTED_PREFIXES)}
 
 

@@ -5,6 +5,7 @@ Commits under review are pinned by refs, so that no garbage collection can take
 them while somebody may still ask about them.
 """
 
+import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -69,34 +70,53 @@ def still(tree: Path, snapshot: Snapshot) -> bool:
 
 def _whole_tree(tree: Path, found: list[dirt.Dirt]) -> str:
     """The tree object of everything that git does not ignore, made on a copy of the index."""
-    _check(tree, found)
+    check(tree, found)
     own = gitfiles.own_dir(tree)
     with tempfile.TemporaryDirectory(prefix="mam-index-") as folder:
         index = Path(folder) / "index"
         if own is not None and (own / "index").exists():
             shutil.copy2(own / "index", index)  # with its file times: unchanged files are not read again
         variables = {"GIT_INDEX_FILE": str(index)}
-        flagged = [entry.path for entry in dirt.index_entries(tree) if entry.flag.islower()]
-        if flagged:
-            words = ("update-index", "--no-assume-unchanged", "-z", "--stdin")
-            git.act(tree, *words, variables=variables, stdin="\0".join(flagged))
-        git.act(tree, "-c", "core.fileMode=true", "add", "--all", variables=variables)
+        entries = dirt.index_entries(tree)
+        _unflag(tree, variables, "--no-assume-unchanged", [e.path for e in entries if e.flag.islower()])
+        seen = [e.path for e in entries if e.flag in "sS" and os.path.lexists(tree / e.path)]
+        _unflag(tree, variables, "--no-skip-worktree", seen)
+        git.act(tree, *dirt.AS_IT_IS, "add", "--all", "--sparse", variables=variables)
         return git.act(tree, "write-tree", variables=variables)
 
 
-def _check(tree: Path, found: list[dirt.Dirt]) -> None:
-    for item in found:
+def _unflag(tree: Path, variables: dict[str, str], flag: str, paths: list[str]) -> None:
+    if paths:
+        words = (*dirt.AS_IT_IS, "update-index", flag, "-z", "--stdin")
+        git.act(tree, *words, variables=variables, stdin="\0".join(paths))
+
+
+def check(tree: Path, found: list[dirt.Dirt], *, links: bool = False) -> None:
+    """Raise NotCapturable for what one commit cannot hold; with *links*, submodules at other commits are no trouble."""
+    # A file inside a submodule says more than that the submodule has changes.
+    for item in sorted(found, key=lambda item: item.what.startswith("submodule")):
         if item.path == "." or item.what == "unmerged":
             raise NotCapturable(tree=str(tree), why=f"{item}", hint="finish or abort it first")
-        if item.what.startswith("submodule") or _in_submodule(tree, item.path):
+        if links and item.what == "submodule with commit":
+            continue
+        within = _repository_around(tree, item.path)
+        if within is not None and item.what == "untracked" and not _is_submodule(tree, within):
+            hint = f"move it out, or add `/{within}/` to .git/info/exclude"
+            raise NotCapturable(tree=str(tree), why=f"{within} is a repository of its own", hint=hint)
+        if item.what == dirt.NOT_CHECKED_OUT:
+            raise NotCapturable(tree=str(tree), why=f"{item}", hint="move it elsewhere")
+        if item.what.startswith("submodule") or within is not None:
             raise NotCapturable(tree=str(tree), why=f"{item}", hint="commit and push it in the submodule first")
-        if item.what == "untracked" and item.path.endswith("/") and (tree / item.path / ".git").exists():
-            hint = f"move it out, or add `/{item.path}` to .git/info/exclude"
-            raise NotCapturable(tree=str(tree), why=f"{item.path} is a repository of its own", hint=hint)
 
 
-def _in_submodule(tree: Path, path: str) -> bool:
-    return any((tree / parent / ".git").exists() for parent in Path(path).parents if parent != Path("."))
+def _repository_around(tree: Path, path: str) -> str | None:
+    """The outermost repository below *tree* that holds *path*, or None."""
+    places = [Path(path), *Path(path).parents][-2::-1]
+    return next((str(place) for place in places if (tree / place / ".git").exists()), None)
+
+
+def _is_submodule(tree: Path, path: str) -> bool:
+    return git.ask(tree, *dirt.AS_IT_IS, "ls-files", "-s", "--", f":(literal){path}").startswith("160000 ")
 
 
 def pin(folder: Path, name: str, base: str, head: str) -> None:
@@ -134,7 +154,7 @@ def push(folder: Path, remote: str, name: str, base: str, head: str) -> None:
 
 def unpush(folder: Path, remote: str, names: list[str]) -> None:
     """Remove pins from *remote*; those that are not there do not matter. Raises GitFailed."""
-    there = git.ask(folder, "ls-remote", remote, f"{PINS}/*").split()[1::2]
+    there = git.ask(folder, "ls-remote", "--", remote, f"{PINS}/*").split()[1::2]
     gone = [ref for ref in there if ref.removeprefix(f"{PINS}/").rsplit("/", 1)[0] in names]
     if gone:
         git.act(folder, "push", "--quiet", "--delete", "--", remote, *gone)

@@ -1,14 +1,26 @@
 """The worktrees of a repository: listed, added, discarded. Who calls holds the repository's worktree lock."""
 
+import contextlib
+import hashlib
+import os
 import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker import faults
+from mam.broker.errors import MamError
 from mam.wrappers import git, gitfiles
 from mam.wrappers.git import GitFailed
 
 LOCK = "mam-worktrees.lock"  # in the shared git directory: git itself lets two adds race
+BEGUN = "initializing"  # git's own lock on a tree that it has begun to check out
+
+
+class TreeLocked(MamError):
+    code = "tree_locked"
+    exit_code = 5
+    message = "the worktree {path} is locked: {reason}"
+    remedy_text = "`git worktree unlock {path}` if that no longer holds"
 
 
 class Tree(NamedTuple):
@@ -51,21 +63,51 @@ def holder(folder: Path, branch: str) -> Path | None:
 
 def half_made(tree: Tree) -> bool:
     """Whether an `add` was interrupted: git marks that itself, or there is no work tree behind the entry."""
-    return tree.locked == "initializing" or tree.missing or gitfiles.own_dir(tree.path) is None
+    return tree.locked == BEGUN or tree.missing or gitfiles.own_dir(tree.path) is None
+
+
+def is_ours(folder: Path, tree: Tree) -> bool:
+    """Whether the work tree behind an entry of *folder*'s repository says itself that it belongs there."""
+    own, shared = gitfiles.named_dir(tree.path), gitfiles.shared_dir(folder)
+    return own is not None and shared is not None and own.parent.resolve() == shared / "worktrees"
+
+
+def forget_foreign(folder: Path) -> list[Path]:
+    """
+    In a copy of a repository: drop the entries of worktrees that are the original's; their paths.
+
+    Only where the tree is there and says that it belongs to another repository, which is there as well.
+    """
+    shared, gone = gitfiles.shared_dir(folder), []
+    for admin in sorted((shared / "worktrees").glob("*")) if shared is not None else []:
+        try:
+            tree = Path((admin / "gitdir").read_text("utf-8", "surrogateescape").removesuffix("\n")).parent
+        except OSError:
+            continue
+        if gitfiles.shared_dir(tree) not in (None, shared):
+            shutil.rmtree(admin)
+            gone.append(tree)
+    return gone
+
+
+def check_unlocked(tree: Tree) -> None:
+    """Raise TreeLocked where a person locked it: their word stands, also where the tree is not there at the moment."""
+    if tree.locked not in (None, BEGUN):
+        raise TreeLocked(path=str(tree.path), reason=tree.locked or "no reason given")
 
 
 def add_branch(folder: Path, path: Path, branch: str, base_sha: str) -> None:
     """
     Add a worktree on a new branch that begins at *base_sha*; when it raises, neither is left.
 
-    By sha and without tracking: writing the shared configuration at once is what makes git fail.
+    The branch first, by itself: only so is it known to be ours to delete. By sha and without tracking: writing the
+    shared configuration at once is what makes git fail.
     """
+    nothing = "0" * len(base_sha)
+    git.act(folder, "update-ref", "-m", f"mam: worktree {path.name}", f"refs/heads/{branch}", base_sha, nothing)
     try:
-        faults.point("tree.add")
-        git.act(folder, "worktree", "add", "--no-track", "-b", branch, "--", str(path), base_sha)
-        faults.point("tree.added")
+        add_existing(folder, path, branch)
     except BaseException:
-        discard(folder, path)
         drop_branch(folder, branch, base_sha)
         raise
 
@@ -94,17 +136,34 @@ def add_detached(folder: Path, path: Path, sha: str) -> None:
 
 def discard(folder: Path, path: Path) -> None:
     """
-    Remove one worktree of ours with everything in it, whatever state an interruption left it in; twice is harmless.
+    Remove one worktree with everything in it, whatever state an interruption left it in; twice is harmless.
 
-    Exactly this entry: `git worktree prune` would also forget trees on a disk that is not mounted.
+    Exactly this entry: `git worktree prune` would also forget trees on a disk that is not mounted. Files go only
+    where git knows the tree and the tree says the same of itself: what else lies at *path* is somebody's. They are
+    set aside in one step first, so that a half-deleted tree is never taken for one that somebody changed.
+
+    Raises TreeLocked, and GitFailed where other files lie in its place.
     """
-    shutil.rmtree(path, ignore_errors=True)
-    entry = next((tree for tree in listed(folder) if tree.path == path or tree.path.resolve() == path.resolve()), None)
-    if entry is None:
-        return
-    if entry.locked is not None:
-        git.act(folder, "worktree", "unlock", str(entry.path))
-    git.act(folder, "worktree", "remove", "--force", str(entry.path))
+    aside = _aside(path)
+    shutil.rmtree(aside, ignore_errors=True)  # of a discard that was interrupted
+    entry = find(folder, path)
+    if entry is not None:
+        check_unlocked(entry)
+        if is_ours(folder, entry):
+            entry.path.rename(aside)
+    if path.is_dir() and not path.is_symlink():
+        with contextlib.suppress(OSError):
+            path.rmdir()  # an add that was interrupted early leaves an empty one
+    if entry is not None:
+        if entry.locked == BEGUN:
+            git.act(folder, "worktree", "unlock", str(entry.path))
+        git.act(folder, "worktree", "remove", "--force", "--", str(entry.path))
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _aside(path: Path) -> Path:
+    """Where a tree lies while it is deleted: beside itself, by a name that no tree has."""
+    return path.with_name(f".mam-gone-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}")
 
 
 def drop_branch(folder: Path, branch: str, base_sha: str) -> bool:

@@ -37,8 +37,9 @@ def _create(words: list[str]) -> int:
         parser.add_argument("name", nargs="?", help="(with --worktree: ROLE-AGENT-WORKTREE without one)")
         parser.add_argument("--agent", required=True, metavar="KIND", help="claude, codex, grok, command, scripted, …")
         parser.add_argument("--role", default="creator", help="one or more, separated by commas")
-        parser.add_argument("--cwd", "--workspace", metavar="DIR", help="where it works (default: here)")
-        parser.add_argument("--worktree", metavar="NAME", help="it works in this worktree (mam worktree prepare NAME)")
+        place = parser.add_mutually_exclusive_group()
+        place.add_argument("--cwd", "--workspace", metavar="DIR", help="where it works (default: here)")
+        place.add_argument("--worktree", metavar="NAME", help="it works in this worktree (mam worktree prepare NAME)")
         parser.add_argument("--mux", default=None, help="tmux, headless, or auto")
         parser.add_argument(
             "--program", default="", metavar="PATH", help="the agent's program, where it is not on PATH"
@@ -164,12 +165,14 @@ def _stop(words: list[str]) -> int:
 
     def build(parser: Parser) -> None:
         _name(parser)
+        parser.add_argument("--cwd", "--workspace", metavar="DIR", help="must be the session's own directory")
         parser.add_argument("--force", action="store_true", help="also while a job is open")
         parser.add_argument("--purge", action="store_true", help="remove its conversation and its row as well")
 
     args = verb(words, 2, "mam agent stop writer", "end an agent; its conversation is kept", build)
-    mam = Mam.open(root=args.root)
-    session = lives.stop(mam, args.name, force=args.force, say=say)
+    mam = _open(args, args.cwd)
+    cwd = config.absolute(args.cwd, mam.settings.cwd) if args.cwd else None
+    session = lives.stop(mam, args.name, cwd=cwd, force=args.force, say=say)
     removed = [str(path) for path in lives.purge(mam, args.name)] if args.purge else []
     text = f"{session.name}: {'purged' if args.purge else session.status}"
     emit(args, {**views.session_data(session), "purged": args.purge, "removed_files": removed}, text)

@@ -109,13 +109,13 @@ def _why(words: list[str]) -> int:
 
 
 def _why_of_repository(mam: Mam, view: View, name: str, now: int) -> "Explanation":
-    from mam.control_plane import loop_locks, loop_why, worktrees
+    from mam.control_plane import loop_locks, loop_why, tree_owners
 
     loop, tree = view.loop(name), view.worktree(name)
     if loop is not None:
         return loop_why.loop(view, loop, runs=loop_locks.runs(mam, loop.id), now=now)
     if tree is not None:
-        return loop_why.worktree(view, tree, worktrees.residents(view, tree.path), now)
+        return loop_why.worktree(view, tree, tree_owners.residents(view, tree.path), now)
     raise UnknownThing(name=name)
 
 

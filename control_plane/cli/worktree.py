@@ -44,10 +44,10 @@ def _prepare(words: list[str]) -> int:
 
 
 def _list(words: list[str]) -> int:
-    from mam.control_plane import worktrees
+    from mam.control_plane import tree_list
 
     args = verb(words, 2, "mam worktree list", "all worktrees, as the registry and git see them", add_root)
-    found = worktrees.listing(Mam.open(root=args.root))
+    found = tree_list.listing(Mam.open(root=args.root))
     header = ("WORKTREE", "STATE", "BRANCH", "HEAD", "AGENTS", "PATH")
     rows = [[t.name, t.state, t.branch, t.head[:12], ", ".join(t.agents) or "-", t.path] for t in found]
     text = views.table(header, rows) if rows else "no worktrees yet: mam worktree prepare NAME"
@@ -75,7 +75,7 @@ def _remove(words: list[str]) -> int:
 
 
 def _commit(words: list[str]) -> int:
-    from mam.control_plane import worktrees
+    from mam.control_plane import tree_commit
 
     def build(parser: Parser) -> None:
         _name(parser)
@@ -85,6 +85,6 @@ def _commit(words: list[str]) -> int:
     describe = "commit everything in a worktree, only on its own branch and the expected head"
     args = verb(words, 2, "mam worktree commit issue-20 -m 'Add a flag' --expect 1a2b3c4", describe, build)
     mam = Mam.open(root=args.root)
-    sha = worktrees.commit(mam, args.name, args.message, expect_head=args.expect)
+    sha = tree_commit.commit(mam, args.name, args.message, expect_head=args.expect)
     emit(args, {"worktree": args.name, "commit": sha}, sha)
     return 0

@@ -1,0 +1,140 @@
+"""What is read from git's files is what git itself says, in every kind of repository."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from mam.wrappers import gitfiles
+from tests.hidden import FILE, commit
+from tests.support import git, repository
+
+
+def plain(folder: Path) -> Path:
+    return repository(folder / "repo")
+
+
+def linked(folder: Path) -> Path:
+    git(repository(folder / "repo"), "worktree", "add", "-q", "-b", "side/line", str(folder / "tree"))
+    return folder / "tree"
+
+
+def detached(folder: Path) -> Path:
+    git(repository(folder / "repo"), "worktree", "add", "-q", "--detach", str(folder / "tree"))
+    return folder / "tree"
+
+
+def packed(folder: Path) -> Path:
+    repo = repository(folder / "repo")
+    git(repo, "switch", "-qc", "topic")
+    git(repo, "branch", "xtopic")
+    commit(repo, "more.txt")
+    git(repo, "tag", "-m", "annotated", "topic")
+    git(repo, "pack-refs", "--all")
+    return repo
+
+
+def packed_linked(folder: Path) -> Path:
+    tree = linked(folder)
+    commit(tree, "more.txt")
+    git(tree, "pack-refs", "--all")
+    return tree
+
+
+def submodule(folder: Path) -> Path:
+    repo = repository(folder / "repo")
+    part = repository(folder / "part")
+    git(repo, *FILE, "submodule", "--quiet", "add", str(part), "deep/part")
+    return repo / "deep" / "part"
+
+
+def separate(folder: Path) -> Path:
+    git(folder, "init", "-q", f"--separate-git-dir={folder / 'apart'}", str(folder / "files"))
+    commit(folder / "files", "a.txt")
+    return folder / "files"
+
+
+def bare(folder: Path) -> Path:
+    git(folder, "clone", "-q", "--bare", str(repository(folder / "repo")), str(folder / "bare.git"))
+    return folder / "bare.git"
+
+
+def tree_of_bare(folder: Path) -> Path:
+    git(bare(folder), "worktree", "add", "-q", str(folder / "tree"), "main")
+    return folder / "tree"
+
+
+def moved(folder: Path) -> Path:
+    git(linked(folder), "config", "x.y", "z")
+    (folder / "repo").rename(folder / "moved")
+    git(folder / "moved", "worktree", "repair")
+    return folder / "tree"
+
+
+def odd_name(folder: Path) -> Path:
+    git(repository(folder / "a\nb 'c' 한국어 "), "worktree", "add", "-q", "-b", "ünï", str(folder / "tree \n"))
+    return folder / "tree \n"
+
+
+KINDS = [plain, linked, detached, packed, packed_linked, submodule, separate, bare, tree_of_bare, moved, odd_name]
+
+
+def ask(tree: Path, *words: str) -> str | None:
+    return git(tree, "rev-parse", *words)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_directories_branch_and_commit_are_those_that_git_names(tmp_path: Path, kind: Callable[[Path], Path]) -> None:
+    tree = kind(tmp_path)
+
+    own, shared = gitfiles.own_dir(tree), gitfiles.shared_dir(tree)
+    assert own is not None and str(own.resolve()) == ask(tree, "--absolute-git-dir")
+    assert str(shared) == ask(tree, "--path-format=absolute", "--git-common-dir")
+    assert (gitfiles.branch_of(tree) or "") == git(tree, "branch", "--show-current")
+    assert gitfiles.commit_of(tree) == ask(tree, "HEAD")
+
+
+def test_an_unborn_branch_has_a_name_and_no_commit(tmp_path: Path) -> None:
+    git(tmp_path, "init", "-q", "fresh")
+
+    assert gitfiles.branch_of(tmp_path / "fresh") == "main"
+    assert gitfiles.commit_of(tmp_path / "fresh") is None
+
+
+def test_a_deleted_branch_that_was_packed_has_no_commit(tmp_path: Path) -> None:
+    repo = packed(tmp_path)
+    git(repo, "update-ref", "-d", "refs/heads/topic")
+
+    assert gitfiles.commit_of(repo) is None
+
+
+def test_a_branch_that_stands_for_another_is_left_to_git(tmp_path: Path) -> None:
+    repo = plain(tmp_path)
+    git(repo, "symbolic-ref", "refs/heads/alias", "refs/heads/main")
+    git(repo, "symbolic-ref", "HEAD", "refs/heads/alias")
+
+    assert gitfiles.commit_of(repo) is None  # the caller asks git then
+
+
+@pytest.mark.parametrize("text", ["", "gitdir: /nowhere\n", "gitdir: ", "\0", "nonsense"])
+def test_a_broken_git_file_is_no_repository_and_no_crash(tmp_path: Path, text: str) -> None:
+    (tmp_path / ".git").write_text(text, "utf-8")
+
+    assert gitfiles.own_dir(tmp_path) is None
+    assert gitfiles.shared_dir(tmp_path) is None
+    assert (gitfiles.head_of(tmp_path), gitfiles.branch_of(tmp_path), gitfiles.commit_of(tmp_path)) == ("", None, None)
+
+
+def test_a_folder_that_is_not_there_and_one_without_git_are_no_repository(tmp_path: Path) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        assert gitfiles.own_dir(folder) is None
+        assert gitfiles.head_of(folder) == ""
+    assert gitfiles.top_of(tmp_path / "nowhere") is None
+
+
+def test_the_top_is_the_nearest_one(tmp_path: Path) -> None:
+    part = submodule(tmp_path)
+    (part / "a" / "b").mkdir(parents=True)
+
+    assert gitfiles.top_of(part / "a" / "b") == part
+    assert gitfiles.top_of(part.parent) == tmp_path / "repo"
