@@ -294,10 +294,13 @@ def _read_report(path: Path) -> bytes:
 
 
 def _check_verdict(args: argparse.Namespace, path: Path, content: bytes) -> None:
-    """A review ends with one verdict, said twice: in the report's own words and with --verdict. Raises FileRefused."""
-    if args.verdict is None:
-        if args.result == "failed":
+    """A review ends with one verdict, said twice: in the report's own words and with --verdict. Raises FileRefused, Usage."""
+    if args.result == "failed":
+        if args.verdict is None:
             return  # no review could be made
+        hint = f"--result done --verdict {args.verdict}; --result failed is for a review that could not be made"
+        raise Usage(what="a review that failed has no verdict", hint=hint)
+    if args.verdict is None:
         raise Usage(what="a review needs --verdict", hint="add --verdict pass or --verdict not_pass")
     found = verdicts.said(content.decode("utf-8", "replace"))
     wanted = verdicts.LINES[args.verdict]
