@@ -164,6 +164,6 @@ def _test_line(bench: Bench, test_command: str | None) -> str:
         "MAM_OUTPUT_DIR": str(bench.out),
     }
     words = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-    # Through a shell of its own: the variables hold for the whole of a compound command, and are there to be used in it.
+    # Through a shell of its own: so the variables hold for the whole of a compound command, and can be used in it.
     command = f"sh -c {shlex.quote(test_command)}" if test_command else f"{shlex.quote(bench.python)} -m pytest"
     return f"cd {shlex.quote(str(bench.tree))} && env {words} {command}"

@@ -294,7 +294,7 @@ def _read_report(path: Path) -> bytes:
 
 
 def _check_verdict(args: argparse.Namespace, path: Path, content: bytes) -> None:
-    """A review ends with one verdict, said twice: in the report's own words and with --verdict. Raises FileRefused, Usage."""
+    """A review ends with one verdict, said in the report's own words and with --verdict. Raises FileRefused, Usage."""
     if args.result == "failed":
         if args.verdict is None:
             return  # no review could be made
@@ -311,11 +311,12 @@ def _check_verdict(args: argparse.Namespace, path: Path, content: bytes) -> None
 
 
 def _seen(review: dict[str, str]) -> str:
-    """The commit that the review's tree holds at this moment; an impossible one where it holds none. Raises Usage."""
+    """The commit that is looked at in the review's tree; an impossible one where it holds none. Raises Usage."""
     if not review["tree"]:
         what = "a review elsewhere names its commit itself"
         raise Usage(what=what, hint=f"add --head-sha {review['head_sha']}, if that is what you reviewed")
-    return gitfiles.commit_of(Path(review["tree"])) or "0" * 40
+    seen = gitfiles.commit_of(Path(review["tree"])) or "0" * 40
+    return review["head_sha"] if seen == review["tip"] else seen
 
 
 def _keep_report(record: Record, content: bytes) -> None:

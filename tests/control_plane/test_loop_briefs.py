@@ -14,7 +14,16 @@ from mam.control_plane.loop_briefs import Bench, Finding, Place
 from tests.support import git, repository
 
 SHA, HEAD = "a" * 40, "b" * 40
-ODD = ["plain", "with space", "it's \"quoted\"", "$HOME `id` $(id)", "한국어 äöü", "two\nlines", "-dash; & | * ?", "back\\slash"]
+ODD = [
+    "plain",
+    "with space",
+    'it\'s "quoted"',
+    "$HOME `id` $(id)",
+    "한국어 äöü",
+    "two\nlines",
+    "-dash; & | * ?",
+    "back\\slash",
+]
 PROBE = """import json, os, subprocess, sys
 names = ("AGENT_PYTHON_BIN", "PYTHONDONTWRITEBYTECODE", "PYTHONPATH", "PYTEST_ADDOPTS", "TMPDIR", "MAM_OUTPUT_DIR")
 seen = {name: os.environ[name] for name in names}

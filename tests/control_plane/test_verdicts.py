@@ -75,9 +75,7 @@ def test_a_report_that_copies_the_whole_brief_has_said_no_verdict() -> None:
     # The task itself is about verdicts, and shows their lines.
     text = review(f"Print\n{PASS}\nor\n{NOT_PASS}\n", place, bench, None, f" a.py | 2 +-\n{PASS}", Path("/b/diff"))
     verbs = prompts.commands("/bin/mam", Path("/jobs"), "job-00000001", 1)
-    whole = prompts.brief(
-        verbs, "t", "rev-a", Path("/b.md"), Path("/r.md"), text, first_line=place.line(), review=True
-    )
+    whole = prompts.brief(verbs, "t", "rev-a", Path("/b.md"), Path("/r.md"), text, first_line=place.line(), review=True)
 
     assert verdicts.said(whole) == []
     assert verdicts.of(f"{whole}\n{NOT_PASS}\n") == "not_pass"
@@ -168,9 +166,7 @@ def test_a_review_that_failed_and_gives_a_verdict_all_the_same_is_refused(
     assert spooled(desk) == 0
 
 
-def test_a_creators_report_may_speak_of_verdicts_as_it_likes(
-    desk: Desk, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_creators_report_may_speak_of_verdicts_as_it_likes(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     desk.session("writer")
     job = desk.job()
     Path(job.report_path).write_text(f"{PASS}\n{NOT_PASS}\n", "utf-8")
