@@ -30,9 +30,11 @@ def folder(mam: Mam, loop_id: str, number: int, reviewer: str) -> Path:
     return mam.layout.reviews / loop_id / f"r{number}-{reviewer}"
 
 
-def open_bench(mam: Mam, loop: Loop, number: int, reviewer: str, snap: Snapshot) -> Bench:
+def open_bench(mam: Mam, loop: Loop, number: int, reviewer: str, attempt: int, snap: Snapshot) -> Bench:
     """
     The bench of one reviewer, made where it is missing; with `in-place` isolation the worktree itself is the tree.
+
+    Each attempt has one of its own: what an earlier one left in its tree must not spoil the next one's verdict.
 
     Raises BenchFailed.
     """
@@ -42,13 +44,15 @@ def open_bench(mam: Mam, loop: Loop, number: int, reviewer: str, snap: Snapshot)
     bench = Bench(tree, place / "out", place / "tmp", _python(mam, loop), isolated)
     made = place / "bench.json"
     try:
-        if notes.read(made).get("head") != snap.head or gitfiles.commit_of(tree) is None:
+        known = notes.read(made)
+        if (known.get("head"), known.get("attempt")) != (snap.head, attempt) or gitfiles.commit_of(tree) is None:
             close(mam, loop.id, number, reviewer)
             for each in (bench.out, bench.tmp):
                 each.mkdir(mode=0o700, parents=True)
             if isolated:
                 _add_tree(mam, loop, tree, snap.head)
-            write_json(made, {"head": snap.head, "loop": loop.id, "round": number, "reviewer": reviewer})
+            what: dict[str, object] = {"head": snap.head, "attempt": attempt, "loop": loop.id, "round": number}
+            write_json(made, {**what, "reviewer": reviewer})
     except (OSError, MamError) as error:
         raise BenchFailed(path=str(place), why=str(error), loop=loop.id) from error
     return bench

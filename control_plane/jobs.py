@@ -96,7 +96,11 @@ class Limits(NamedTuple):
 
 
 class Part(NamedTuple):
-    """What makes a job part of a loop. A review has *head_sha*, and a *tree* of that commit if it is made here."""
+    """
+    What makes a job part of a loop. A review has *head_sha*, and a *tree* of that commit if it is made here.
+
+    *tip* is what HEAD of the tree names: another commit where the tree's uncommitted work is under review.
+    """
 
     loop: str
     round: int
@@ -104,6 +108,7 @@ class Part(NamedTuple):
     base_sha: str | None = None
     head_sha: str | None = None
     tree: Path | None = None
+    tip: str | None = None
 
 
 def default_limits(mam: Mam) -> Limits:
@@ -235,7 +240,8 @@ def _write_files(mam: Mam, folder: Path, job: Job, task: str, part: Part | None)
     report.parent.mkdir(mode=0o700)
     if part and part.head_sha:
         identity = {"loop_id": part.loop, "round": part.round, "base_sha": part.base_sha, "head_sha": part.head_sha}
-        write_json(folder / "identity.json", {**identity, "reviewer": job.session, "tree": str(part.tree or "")})
+        place = {"reviewer": job.session, "tree": str(part.tree or ""), "tip": part.tip or part.head_sha}
+        write_json(folder / "identity.json", {**identity, **place})
     write_record(mam.layout, job)
     return replace(job, brief_sha256=hashlib.sha256(content).hexdigest())
 
@@ -255,7 +261,7 @@ def write_record(layout: Layout, job: Job) -> None:
     }
     identity = notes.read(Path(job.folder) / "identity.json")
     if identity:
-        record["review"] = {name: identity[name] for name in ("base_sha", "head_sha", "tree")}
+        record["review"] = {name: identity[name] for name in ("base_sha", "head_sha", "tree", "tip")}
     write_json(Path(job.folder) / "job.json", record)
 
 

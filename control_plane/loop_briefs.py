@@ -1,5 +1,6 @@
 """What creators and reviewers of a loop are told, as pure text."""
 
+import re
 import shlex
 from collections.abc import Sequence
 from pathlib import Path
@@ -25,7 +26,7 @@ class Place(NamedTuple):
     def line(self) -> str:
         """One line, whatever the path is called."""
         head = f" / head {self.head}" if self.head else ""
-        return f"Worktree {shlex.quote(self.worktree)} / branch {self.branch or '(detached)'} / base {self.base}{head}"
+        return f"Worktree {_on_one_line(self.worktree)} / branch {self.branch or '(detached)'} / base {self.base}{head}"
 
 
 class Bench(NamedTuple):
@@ -41,6 +42,18 @@ class Bench(NamedTuple):
 class Finding(NamedTuple):
     reviewer: str
     report: str
+
+
+def _on_one_line(path: str) -> str:
+    """*path* as a word of a shell, on one line also where it holds line breaks (as bash and zsh read them)."""
+    if path.isprintable():
+        return shlex.quote(path)
+    escaped = "".join(char if char.isprintable() else _escape(char) for char in re.sub(r"([\\'])", r"\\\1", path))
+    return f"$'{escaped}'"
+
+
+def _escape(char: str) -> str:
+    return f"\\x{ord(char):02x}" if ord(char) < 0x80 else f"\\U{ord(char):08x}"
 
 
 def work(task: str) -> str:
@@ -68,9 +81,9 @@ def rework(task: str, number: int, findings: Sequence[Finding]) -> str:
 {work(task)}"""
 
 
-def _quoted(report: str) -> str:
+def _quoted(text: str) -> str:
     """Somebody else's words, each line marked: nothing in them reads as a heading or a verdict of ours."""
-    return "\n".join(f"> {line}".rstrip() for line in report.strip().splitlines())
+    return "\n".join(f"> {line}".rstrip() for line in text.strip().splitlines())
 
 
 class Change(NamedTuple):
@@ -111,7 +124,7 @@ Programs that you start may write below {shlex.quote(str(bench.out))}, and nothi
 
 ## What was to be done
 
-{task.rstrip()}
+{_quoted(task)}
 
 {_ENDING}"""
 
@@ -132,7 +145,7 @@ Add `--head-sha {place.head}` to the command that ends the job, when that is the
 
 ## What was to be done
 
-{task.rstrip()}
+{_quoted(task)}
 
 {_ENDING}"""
 
@@ -151,5 +164,6 @@ def _test_line(bench: Bench, test_command: str | None) -> str:
         "MAM_OUTPUT_DIR": str(bench.out),
     }
     words = " ".join(f"{name}={shlex.quote(value)}" for name, value in variables.items())
-    command = test_command or f"{shlex.quote(bench.python)} -m pytest"
+    # Through a shell of its own: so the variables hold for the whole of a compound command, and can be used in it.
+    command = f"sh -c {shlex.quote(test_command)}" if test_command else f"{shlex.quote(bench.python)} -m pytest"
     return f"cd {shlex.quote(str(bench.tree))} && env {words} {command}"

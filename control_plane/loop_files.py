@@ -3,6 +3,7 @@
 from datetime import UTC, datetime
 from pathlib import Path
 
+from mam.broker import notes
 from mam.broker.errors import FileRefused
 from mam.control_plane.loop_machine import Round, State
 from mam.control_plane.rows import Loop
@@ -25,9 +26,21 @@ def round_folder(loop: Loop, number: int) -> Path:
 
 def identity(loop: Loop, at: Round) -> None:
     """What every verdict of a round is bound to."""
-    content: dict[str, object] = {"loop_id": loop.id, "round": at.number, "base_sha": at.base, "head_sha": at.head}
-    content |= {"worktree": loop.worktree, "branch": loop.branch, "branch_tip": at.tip, "snapshot": at.captured}
+    content = _triple(loop, at) | {"round": at.number, "worktree": loop.worktree, "branch": loop.branch}
+    content |= {"branch_tip": at.tip, "snapshot": at.captured}
     write_json(round_folder(loop, at.number) / "identity.json", content)
+
+
+def other_identity(loop: Loop, at: Round) -> str:
+    """What the round's identity.json says that is not what the loop was about; empty where it says the same."""
+    path = round_folder(loop, at.number) / "identity.json"
+    said = notes.read(path)
+    other = {name: said.get(name) for name, value in _triple(loop, at).items() if said.get(name) != value}
+    return f"{path} says {other}" if other else ""
+
+
+def _triple(loop: Loop, at: Round) -> dict[str, object]:
+    return {"loop_id": loop.id, "base_sha": at.base, "head_sha": at.head}
 
 
 def verdict(loop: Loop, at: Round, reviewer: str, said: str | None, why: str, report: Path) -> None:

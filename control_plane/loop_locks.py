@@ -4,6 +4,7 @@ import contextlib
 from collections.abc import Generator
 from pathlib import Path
 
+from mam.broker import topics
 from mam.broker.errors import Busy, MamError
 from mam.control_plane import locks
 from mam.control_plane.wiring import Mam
@@ -12,7 +13,7 @@ from mam.control_plane.wiring import Mam
 class LoopRuns(MamError):
     code = "loop_runs"
     message = "the loop {loop} is at work already"
-    remedy_text = "wait for its end, or `mam loop cancel {loop}`"
+    remedy_text = "`mam why {loop}` says where it stands: wait for its end, or `mam loop cancel {loop}`"
 
 
 @contextlib.contextmanager
@@ -21,9 +22,10 @@ def held(mam: Mam, loop_id: str) -> Generator[None]:
     Be the one process that carries this loop out.
 
     The lock lives as long as the process: a killed one's successor gets it at
-    once, a living one's never. Raises LoopRuns.
+    once, a living one's never. Raises LoopRuns, BadName.
     """
     mam.check_place()
+    topics.check_name(loop_id, "loop")  # it becomes a file's name
     mam.layout.loops.mkdir(mode=0o700, exist_ok=True)
     with contextlib.ExitStack() as stack:
         try:
@@ -40,8 +42,4 @@ def _lock(mam: Mam, loop_id: str) -> Path:
 
 def runs(mam: Mam, loop_id: str) -> bool:
     """Whether some process carries this loop out at this moment."""
-    try:
-        with locks.hold(_lock(mam, loop_id), wait_s=0):
-            return False
-    except (Busy, FileNotFoundError):
-        return _lock(mam, loop_id).exists()
+    return locks.is_held(_lock(mam, loop_id))

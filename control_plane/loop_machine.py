@@ -216,7 +216,7 @@ def pending(state: State) -> list[Order]:
 
 
 def _go(state: State, phase: Phase) -> Answer:
-    after = replace(state, phase=phase, back_to=None)
+    after = replace(state, phase=phase, back_to=None, detail="")
     return after, pending(after)
 
 
@@ -231,7 +231,7 @@ def _stuck(state: State, detail: str) -> Answer:
 
 def _next_round(state: State, *, work: bool) -> Answer:
     fresh = Round(len(state.rounds) + 1, work)
-    return _go(replace(state, rounds=(*state.rounds, fresh), detail=""), "working" if work else "capturing")
+    return _go(replace(state, rounds=(*state.rounds, fresh)), "working" if work else "capturing")
 
 
 def _with_round(state: State, **changes: Any) -> State:
@@ -247,10 +247,11 @@ def _worked(state: State, event: WorkEnded) -> Answer:
 
 
 def _captured(state: State, event: Captured) -> Answer:
-    if event.empty:
-        return _end(state, "failed", "there is nothing to review: the head is the base")
-    reviews = tuple(Review(name) for name in state.reviewers)
     shas = {"base": event.base, "head": event.head, "tip": event.tip, "captured": event.captured}
+    if event.empty:
+        why = f"there is nothing to review: {event.head} changes nothing against {event.base}"
+        return _end(_with_round(state, **shas), "failed", why)
+    reviews = tuple(Review(name) for name in state.reviewers)
     return _go(_with_round(state, reviews=reviews, **shas), "reviewing")
 
 

@@ -8,13 +8,24 @@ again by the one process that gets its lock.
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from mam.broker import faults
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
-from mam.control_plane import benches, daemon, jobs, leases, loop_files, loop_machine, loops, promote
+from mam.control_plane import (
+    benches,
+    daemon,
+    jobs,
+    leases,
+    loop_files,
+    loop_jobs,
+    loop_machine,
+    loop_words,
+    loops,
+    promote,
+)
 from mam.control_plane.loop_jobs import LoopJobs
 from mam.control_plane.loop_lease import ReviewerLease
 from mam.control_plane.loop_machine import (
@@ -26,18 +37,37 @@ from mam.control_plane.loop_machine import (
     Order,
     Promote,
     Reviewed,
-    State,
     Work,
     WorkEnded,
 )
 from mam.control_plane.rows import OPEN, Loop, StepMark
 from mam.control_plane.wiring import Mam
-from mam.wrappers import git, snapshot
+from mam.wrappers import git, gitfiles, snapshot
 from mam.wrappers.snapshot import Snapshot
 
 Say = Callable[[str], None]
 POLL_S = 0.05
 MONITOR_LOOK_S = 5.0
+# Why a job cannot be had now, though a person may change that.
+_IMPOSSIBLE = (
+    jobs.SessionNotRunning,
+    jobs.UnknownSession,
+    jobs.JobArchived,
+    jobs.JobFilesGone,
+    benches.BenchFailed,
+)
+
+
+class OtherBranch(MamError):
+    code = "other_branch"
+    message = "{tree} is on {on}, and the loop is about {branch}"
+    remedy_text = "git -C {tree} switch {branch}"
+
+
+class IdentityChanged(MamError):
+    code = "identity_changed"
+    message = "what {loop} reviews in round {round} was changed behind its back: {what}"
+    remedy_text = "its verdicts cannot be trusted: `mam loop cancel {loop}`, then another loop"
 
 
 class LoopRun:
@@ -48,7 +78,7 @@ class LoopRun:
         self._state = loops.state_of(loop)
         self._jobs = LoopJobs(mam, loop, limits)
         self._lease = ReviewerLease(mam, loop.id, loop.priority, say)
-        self._sent: set[Order] = set()
+        self._sent: dict[Order, int] = {}  # to the attempt of its job that carries it out
         self._busy: dict[Order, tuple[float, float]] = {}  # since when, and when it is tried again
         self._retry_s = mam.settings.seconds("MAM_SESSION_BUSY_RETRY_S", 30)
         self._patience_s = mam.settings.seconds("MAM_LOOP_WAIT_S", 3600)
@@ -56,19 +86,37 @@ class LoopRun:
     def run(self) -> Loop:
         """Go on until the loop has ended or waits for a person. Raises what a broken registry or disk raises."""
         stuck = self._state.phase == "stuck"
+        self._check_identity()
+        if self._state.phase not in ("new", "stuck"):
+            loop_files.note(self._loop, f"taken up again in round {len(self._state.rounds)}")
         self._take(self._cancelled() or (loop_machine.Resumed() if stuck else loop_machine.Began()))
         while self._state.phase not in ("ended", "stuck"):
             self._tidy()
             orders = loop_machine.pending(self._state)
-            self._take(self._cancelled() or self._at_once(orders[0]) or self._wait(orders))
+            asked = [order for order in orders if isinstance(order, Work | Ask)]
+            self._take(self._cancelled() or (self._wait(asked) if asked else self._at_once(orders[0])))
         self._leave()
         return self._loop
+
+    def _check_identity(self) -> None:
+        """Whoever takes a loop up finds the round's commits as they were written down. Raises IdentityChanged."""
+        at = self._state.round if self._state.rounds else None
+        if at is None or not at.head or self._cancelled():
+            return
+        what = loop_files.other_identity(self._loop, at)
+        pinned = snapshot.pinned(self._mam.layout.root, f"{self._loop.id}/{at.number}")
+        if pinned != (at.base, at.head):
+            what = f"it is pinned as {' '.join(pinned) if pinned else 'nothing'}, not as {at.base} {at.head}"
+        if what:
+            raise IdentityChanged(loop=self._loop.id, round=at.number, what=what)
 
     def _take(self, event: Event) -> None:
         before = self._state
         after, _ = loop_machine.step(before, event)
         if after == before:
             return
+        if isinstance(event, loop_machine.Cancelled):
+            self._call_off()
         faults.point("loop.save")
         mine = self._lease.tokens if isinstance(event, Reviewed) else {}
         try:
@@ -81,7 +129,7 @@ class LoopRun:
         self._state = after
         if after.phase != "reviewing":
             self._lease.release()
-        for text in filter(None, (_words(before, event), _ending(self._state))):
+        for text in filter(None, (loop_words.happened(before, event), loop_words.ending(self._state))):
             self._say(text)
             loop_files.note(self._loop, text)
         for old, new in zip(before.rounds, self._state.rounds, strict=False):
@@ -90,7 +138,7 @@ class LoopRun:
 
     # -- orders that are answered at once -------------------------------------------------
 
-    def _at_once(self, order: Order) -> Event | None:
+    def _at_once(self, order: Order) -> Event:
         match order:
             case Capture(number):
                 return self._marked(f"r{number}/capture", lambda: self._capture(number))
@@ -100,17 +148,19 @@ class LoopRun:
                 return loop_machine.Looked(snapshot.still(Path(self._loop.worktree), snap))
             case Promote(number):
                 return self._marked(f"r{number}/promote", self._promote)
-        return None
+        raise AssertionError(order)  # somebody else answers the others
 
     def _capture(self, number: int) -> Event:
         name, root, tree = f"{self._loop.id}/{number}", self._mam.layout.root, Path(self._loop.worktree)
         try:
             snap = snapshot.capture(tree, f"mam: loop {self._loop.id}, round {number}")
+            if (on := gitfiles.branch_of(tree)) != self._loop.branch:
+                raise OtherBranch(tree=tree, on=on or "no branch", branch=self._loop.branch or "no branch")
             base = self._loop.base_sha
             snapshot.pin(root, name, base, snap.head)
             self._jobs.publish(number, base, snap.head)
             some = self._jobs.write_changes(number, base, snap.head)
-        except (snapshot.NotCapturable, git.GitFailed) as error:
+        except (snapshot.NotCapturable, OtherBranch, git.GitFailed) as error:
             return loop_machine.NotCaptured(f"{error} ({error.remedy})" if error.remedy else str(error))
         captured = loop_machine.Captured(base, snap.head, snap.tip, snap.captured, not some)
         seen, _ = loop_machine.step(self._state, captured)
@@ -132,13 +182,13 @@ class LoopRun:
         self._mark(key, "done")
         return event
 
-    def _mark(self, key: str, state: str) -> None:
+    def _mark(self, key: str, state: str, detail: str | None = None) -> None:
         with self._mam.registry.transaction() as tx:
-            tx.put(StepMark(self._loop.id, key, state, now_ms()))
+            tx.put(StepMark(self._loop.id, key, state, now_ms(), detail))
 
     # -- orders that somebody else answers ------------------------------------------------------
 
-    def _wait(self, orders: list[Order]) -> Event:
+    def _wait(self, orders: Sequence[Work | Ask]) -> Event:
         """Have every order on its way, and return the first answer; a cancel comes first."""
         watch = self._mam.registry.watch()
         look_at, version = 0.0, -1
@@ -165,45 +215,43 @@ class LoopRun:
         finally:
             watch.connection.close()
 
-    def _send(self, order: Order) -> Event | None:
+    def _send(self, order: Work | Ask) -> Event | None:
         """Send what is due; an event where it cannot be sent at all."""
         since, again_at = self._busy.get(order, (time.monotonic(), 0.0))
         if time.monotonic() < again_at:
             return None
-        who = order.reviewer if isinstance(order, Ask) else "work"
-        key = f"r{order.round}/{who}/{order[-1]}"
         try:
-            self._mark(key, "begun")
+            attempt = self._jobs.plan(order)
             faults.point("loop.step")
-            if isinstance(order, Work):
-                self._jobs.work(self._state, order)
-            elif isinstance(order, Ask):
-                self._jobs.ask(self._state, order)
+            self._jobs.send(self._state, order, attempt)
             faults.point("loop.stepped")
-            self._mark(key, "done")
+            self._mark(loop_jobs.step_of(order), "done", str(attempt))
         except jobs.SessionBusy as error:
             if time.monotonic() - since > self._patience_s:
                 return Halted(f"{error} for {self._patience_s:g} s")
             self._say(f"{error}: trying again in {self._retry_s:g} s")
             self._busy[order] = (since, time.monotonic() + self._retry_s)
             return None
-        except (jobs.SessionNotRunning, jobs.UnknownSession, jobs.JobFilesGone, benches.BenchFailed) as error:
+        except _IMPOSSIBLE as error:
             return self._impossible(order, f"{error} ({error.remedy})")
-        self._sent.add(order)
+        self._sent[order] = attempt
         return None
 
-    def _impossible(self, order: Order, why: str) -> Event:
+    def _impossible(self, order: Work | Ask, why: str) -> Event:
         if isinstance(order, Ask):
             return Reviewed(order.reviewer, order.attempt, None, why)
         return WorkEnded(False, False, why)
 
-    def _answer(self, orders: list[Order]) -> Event | None:
+    def _answer(self, orders: Sequence[Work | Ask]) -> Event | None:
         for order in orders:
+            attempt = self._sent.get(order)
             event: Event | None = None
+            if attempt is None:
+                continue  # its agent is busy with something else
             if isinstance(order, Work):
-                event = self._jobs.worked(order)
-            elif isinstance(order, Ask):
-                event = self._jobs.reviewed(self._state, order)
+                event = self._jobs.worked(order, attempt)
+            else:
+                event = self._jobs.reviewed(self._state, order, attempt)
             if event is not None:
                 return event
         return None
@@ -223,45 +271,17 @@ class LoopRun:
                 if over or review.settled:
                     benches.close(self._mam, self._loop.id, each.number, review.reviewer)
 
+    def _call_off(self) -> None:
+        """Before the end is written down: a crash in between leaves an open loop, and no job that nobody waits for."""
+        with self._mam.registry.view() as view:
+            mine = [job.id for job in view.jobs(states=OPEN) if job.loop == self._loop.id]
+        for job_id in mine:
+            with contextlib.suppress(jobs.JobEnded):  # it was reported in this instant
+                jobs.cancel(self._mam, job_id, f"the loop {self._loop.id} was cancelled")
+
     def _leave(self) -> None:
         self._lease.release()
-        if self._state.outcome == "cancelled":
-            with self._mam.registry.view() as view:
-                mine = [job.id for job in view.jobs(states=OPEN) if job.loop == self._loop.id]
-            for job_id in mine:
-                with contextlib.suppress(jobs.JobEnded):  # it was reported in this instant
-                    jobs.cancel(self._mam, job_id, f"the loop {self._loop.id} was cancelled")
         benches.close_all(self._mam, self._loop.id)
         if self._state.phase == "ended":
-            with contextlib.suppress(
-                MamError
-            ):  # a remote that is away keeps what it has; the loop is over all the same
-                self._jobs.withdraw(len(self._state.rounds))
-
-
-def _words(before: State, event: Event) -> str:
-    """What happened, for the timeline."""
-    number = len(before.rounds) or 1
-    match event:
-        case loop_machine.Began():
-            return f"round {number} begins"
-        case loop_machine.Resumed():
-            return f"resumed in round {number}"
-        case WorkEnded(ok, failed, why):
-            return f"round {number}: {before.creator} " + ("is done" if ok else "failed" if failed else why)
-        case loop_machine.Captured(_, head, _, captured, _):
-            kind = "a snapshot that holds uncommitted work" if captured else "the branch's commit"
-            return f"round {number}: under review is {head}, {kind}"
-        case Reviewed(reviewer, _, verdict, why):
-            return f"round {number}: {reviewer}: {verdict or f'no verdict that counts: {why}'}"
-        case loop_machine.Looked(False) | loop_machine.NotPromoted(True, _):
-            return f"round {number}: the worktree moved meanwhile; its new head is reviewed"
-        case loop_machine.Promoted(what):
-            return f"promoted: {what}"
-    return ""
-
-
-def _ending(state: State) -> str:
-    if state.phase == "stuck":
-        return f"stuck: {state.detail}"
-    return f"{state.outcome}{': ' if state.detail else ''}{state.detail}" if state.phase == "ended" else ""
+            with contextlib.suppress(MamError):  # a remote that is away keeps it until `loop archive`
+                self._jobs.withdraw()

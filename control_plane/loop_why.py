@@ -54,10 +54,10 @@ def _ended(loop: Loop, state: State) -> tuple[str, str, str]:
 def _unstick(view: View, loop: Loop, state: State) -> str:
     """What brings the missing ones back, then the loop itself."""
     again = f"mam loop resume {loop.id}"
-    roles = ["work"] if state.back_to == "working" else []
+    reviewers: list[str | None] = [None] if state.back_to == "working" else []
     if state.back_to == "reviewing":
-        roles = [review.reviewer for review in state.round.reviews if review.verdict is None]
-    names = [job_id(loop.id, state.round.number, role) for role in roles]
+        reviewers = [review.reviewer for review in state.round.reviews if review.verdict is None]
+    names = [job_id(loop.id, state.round.number, reviewer) for reviewer in reviewers]
     known = [name for name in names if view.job(name) is not None]
     return f"mam why {known[0]}, then {again}" if known else again
 
@@ -65,7 +65,7 @@ def _unstick(view: View, loop: Loop, state: State) -> str:
 def _running(view: View, loop: Loop, state: State) -> tuple[str, str, str]:
     number = state.round.number if state.rounds else 1
     if state.phase == "working":
-        name = job_id(loop.id, number, "work")
+        name = job_id(loop.id, number)
         return f"{state.creator} works on round {number}", f"the end of {name}", f"mam why {name}"
     if state.phase == "reviewing":
         waiting = [review.reviewer for review in state.round.reviews if not review.settled]

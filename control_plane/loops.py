@@ -1,5 +1,6 @@
 """Review loops as rows: begun, saved, cancelled, archived. loop_run.py carries them out, loop_machine.py decides."""
 
+import contextlib
 import json
 import secrets
 import shutil
@@ -12,8 +13,8 @@ from typing import NamedTuple
 
 from mam.broker import spool, topics
 from mam.broker.bodies import now_ms
-from mam.broker.errors import Busy, MamError, Usage
-from mam.control_plane import benches, jobs, leases, loop_files, loop_machine, promote
+from mam.broker.errors import BadName, Busy, MamError, Usage
+from mam.control_plane import benches, jobs, leases, loop_files, loop_jobs, loop_machine, promote
 from mam.control_plane.jobs import need_session
 from mam.control_plane.loop_locks import LoopRuns
 from mam.control_plane.loop_machine import State
@@ -44,6 +45,13 @@ class LoopEnded(MamError):
     code = "loop_ended"
     message = "{loop} has ended: {outcome}"
     remedy_text = "`mam loop show {loop}`; `mam loop run` begins another one"
+
+
+class NotEnded(MamError):
+    code = "loop_not_ended"
+    exit_code = 4
+    message = "the process that carries {loop} out did not end it within {waited_s:g} s"
+    remedy_text = "`mam why {loop}` says what it does; kill it, then `mam loop cancel {loop}` again"
 
 
 class NotAWorktree(MamError):
@@ -85,7 +93,8 @@ def begin(mam: Mam, wish: Wish) -> Loop:
     Raises: Usage, BadName, NotAWorktree, NoCommit, UnknownSession, SessionNotRunning, LoopExists.
     """
     _check_words(wish)
-    loop_id = topics.check_name(wish.loop_id, "loop") if wish.loop_id else new_id()
+    loop_id = check_id(wish.loop_id) if wish.loop_id else new_id()
+    _check_remote(mam, wish.remote)
     tree = check_worktree(mam, wish.worktree, review_only=wish.creator is None)
     with mam.registry.view() as view:
         _check_people(view, wish, tree)
@@ -139,6 +148,24 @@ def _check_alone(tx: View, loop: Loop) -> None:
             raise LoopRuns(loop=other.id)
 
 
+def check_id(loop_id: str) -> str:
+    """An id that somebody chose. Raises BadName, also where its jobs could be taken for another loop's."""
+    topics.check_name(loop_id, "loop")
+    if loop_jobs.is_ambiguous(loop_id):
+        raise BadName(kind="loop", name=loop_id, rule="a name without -r1 or -w1: so the rounds' jobs are called")
+    return loop_id
+
+
+def _check_remote(mam: Mam, remote: str | None) -> None:
+    """Now, and not when hours of work are to be pushed there. Raises Usage."""
+    try:
+        if remote is not None:
+            git.ask(mam.layout.root, "ls-remote", "--", remote, f"{snapshot.PINS}/none")
+    except GitFailed as error:
+        what = f"--remote-review {remote} cannot be reached: {error.data.get('why')}"
+        raise Usage(what=what, hint="`git remote -v` in the main checkout lists what it knows") from error
+
+
 def new_id() -> str:
     return f"loop-{secrets.token_hex(4)}"
 
@@ -171,7 +198,7 @@ def check_worktree(mam: Mam, path: Path, *, review_only: bool) -> Path:
     if not review_only and top.resolve() == mam.layout.root.resolve():
         why = "it is the main checkout, which no writer changes"
         raise NotAWorktree(path=str(path), why=why, hint="`mam worktree prepare NAME`, or --review-only")
-    return top
+    return top.resolve()
 
 
 def _check_people(view: View, wish: Wish, tree: Path) -> None:
@@ -191,8 +218,11 @@ def _base(mam: Mam, tree: Path, base: str | None) -> str:
         if sha is None:
             raise NoCommit(revision=base, folder=str(tree), hint="correct --base")
         return sha
-    main = gitfiles.branch_of(mam.layout.root)
-    other = f"refs/heads/{main}" if main else gitfiles.commit_of(mam.layout.root) or "HEAD"
+    with mam.registry.view() as view:
+        # The branch that the main checkout belongs on: it may have been switched to another one meanwhile.
+        main = view.meta("main_branch") or gitfiles.branch_of(mam.layout.root)
+    known = main is not None and git.branch_tip(mam.layout.root, main) is not None
+    other = f"refs/heads/{main}" if known else gitfiles.commit_of(mam.layout.root) or "HEAD"
     try:
         return git.ask(tree, "merge-base", other, "HEAD").split()[0]
     except (GitFailed, IndexError) as error:
@@ -284,13 +314,15 @@ def ask_cancel(mam: Mam, loop_id: str) -> Loop:
 
 
 def await_end(mam: Mam, loop_id: str, *, wait_s: float = 120.0) -> Loop:
-    """The loop when the process that carries it out has ended it, or as it is after *wait_s*. Raises UnknownLoop."""
+    """The loop when the process that carries it out has ended it. Raises UnknownLoop, and NotEnded after *wait_s*."""
     deadline = time.monotonic() + wait_s
     while True:
         with mam.registry.view() as view:
             loop = need(view, loop_id)
-        if loop.ended_at is not None or time.monotonic() > deadline:
+        if loop.ended_at is not None:
             return loop
+        if time.monotonic() > deadline:
+            raise NotEnded(loop=loop_id, waited_s=wait_s)
         time.sleep(0.05)
 
 
@@ -309,6 +341,9 @@ def archive(mam: Mam, loop_id: str) -> int:
         if loop.ended_at is None:
             raise LoopRuns(loop=loop_id)
     benches.close_all(mam, loop_id)
+    if loop.remote is not None:
+        with contextlib.suppress(GitFailed):  # it may be gone for good by now
+            snapshot.unpush(mam.layout.root, loop.remote, loop_id)
     freed = snapshot.unpin(mam.layout.root, loop_id)
     with mam.registry.transaction() as tx:
         tx.put(replace(need(tx, loop_id), archived_at=now_ms()))

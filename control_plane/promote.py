@@ -35,9 +35,9 @@ def promote(mam: Mam, loop: Loop, state: State) -> Result:
     at = state.round
     snap = Snapshot(at.head, at.tip, at.captured)
     tree = Path(loop.worktree)
-    if _advanced(tree, snap):
-        snap = Snapshot(at.head, at.head, captured=False)  # by the promotion that a crash interrupted
-    if not snapshot.still(tree, snap):
+    if snap.captured and gitfiles.commit_of(tree) == snap.head:
+        snap = snap._replace(tip=snap.head)  # by the promotion that a crash interrupted
+    if gitfiles.branch_of(tree) != loop.branch or not snapshot.still(tree, snap):
         return Result(moved=True)
     faults.point("loop.promote")
     if loop.promote == "branch":
@@ -46,20 +46,20 @@ def promote(mam: Mam, loop: Loop, state: State) -> Result:
         return _merge(mam, loop, tree, snap)
     if loop.promote == "pr-body":
         return _request(loop, state, snap)
-    return Result(done=next_command(loop, snap))
+    return Result(done=next_command(mam, loop, snap))
 
 
-def _advanced(tree: Path, snap: Snapshot) -> bool:
-    return snap.captured and gitfiles.commit_of(tree) == snap.head
-
-
-def next_command(loop: Loop, snap: Snapshot) -> str:
-    """What a person would run next, word for word."""
+def next_command(mam: Mam, loop: Loop, snap: Snapshot) -> str:
+    """What a person would run next, word for word: by the commit's name, so that nothing newer comes along."""
     if snap.captured:
-        where = shlex.quote(loop.worktree)
-        return f"git -C {where} reset --quiet {snap.head}   # puts the reviewed work on {loop.branch or 'HEAD'}"
-    name = shlex.quote(loop.branch or snap.head)
-    return f"MAM_ALLOW_MAIN=1 git merge --ff-only {name}   # in the main checkout, at {snap.head}"
+        return f"{_take_over(loop, snap)}   # puts the reviewed work on {loop.branch or 'HEAD'}"
+    return f"MAM_ALLOW_MAIN=1 git -C {shlex.quote(str(mam.layout.root))} merge --ff-only {snap.head}"
+
+
+def _take_over(loop: Loop, snap: Snapshot) -> str:
+    """Commit what was reviewed, where nobody committed anything since."""
+    git_there = f"git -C {shlex.quote(loop.worktree)}"
+    return f"{git_there} update-ref HEAD {snap.head} {snap.tip} && {git_there} reset --quiet"
 
 
 def _branch(loop: Loop, tree: Path, snap: Snapshot) -> Result:
@@ -88,7 +88,7 @@ def _merge(mam: Mam, loop: Loop, tree: Path, snap: Snapshot) -> Result:
         return Result(refused=f"{main} is on {on or 'no branch'}, not on {expected}")
     tip = gitfiles.commit_of(main)
     if tip is None or not git.is_ancestor(main, tip, snap.head):
-        hint = f"`git -C {loop.worktree} rebase {on}`, then another loop"
+        hint = f"`git -C {shlex.quote(loop.worktree)} rebase {shlex.quote(on)}`, then another loop"
         return Result(refused=f"{on} has commits that the reviewed one has not: {hint}")
     first = _branch(loop, tree, snap)
     if first.moved:
@@ -97,7 +97,8 @@ def _merge(mam: Mam, loop: Loop, tree: Path, snap: Snapshot) -> Result:
         try:
             git.act(main, "merge", "--ff-only", "--quiet", snap.head)
         except GitFailed as error:
-            return Result(refused=f"{main}: {error.data.get('why')}")
+            again = next_command(mam, loop, Snapshot(snap.head, snap.head, captured=False))
+            return Result(refused=f"{main}: {error.data.get('why')}; then `{again}`")
     return Result(done=f"{on} is at {snap.head}")
 
 
@@ -106,9 +107,12 @@ def _request(loop: Loop, state: State, snap: Snapshot) -> Result:
     lines = [f"# {loop.title}", "", f"Reviewed at {snap.head} (base {state.round.base}) in loop {loop.id}:", ""]
     lines += [f"- round {each.number}: {_told(each.reviews)}" for each in state.rounds]
     path.write_text("\n".join([*lines, ""]), "utf-8")
-    first = f"{next_command(loop, snap)}; then " if snap.captured else ""
-    head = loop.branch or snap.head
-    return Result(done=f"{first}git push origin {head} && gh pr create --head {head} --body-file {path}")
+    steps = [f"cd {shlex.quote(loop.worktree)}", *([_take_over(loop, snap)] if snap.captured else [])]
+    branch = loop.branch or loop.id
+    # The reviewed commit itself, under the branch's name: what came after it waits for its own review.
+    steps.append(shlex.join(["git", "push", "origin", f"{snap.head}:refs/heads/{branch}"]))
+    steps.append(shlex.join(["gh", "pr", "create", "--head", branch, "--title", loop.title, "--body-file", str(path)]))
+    return Result(done=" && ".join(steps))
 
 
 def _told(reviews: tuple[Review, ...]) -> str:

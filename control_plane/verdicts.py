@@ -6,11 +6,14 @@ _BY_LINE = {line: verdict for verdict, line in LINES.items()}
 
 def said(report: str) -> list[str]:
     """
-    The verdicts of *report* in order: lines that hold the marker and nothing else.
+    The verdicts of *report* in order: lines that begin with the marker and hold nothing else.
 
-    A marker within a sentence is talk about verdicts (a brief that was quoted, say), and is none.
+    A marker within a sentence, quoted or indented, is talk about verdicts (a brief
+    that was copied, say), and is none. Only line feeds end a line: what merely
+    looks like a line of its own somewhere is none either.
     """
-    return [_BY_LINE[line.strip()] for line in report.splitlines() if line.strip() in _BY_LINE]
+    lines = (line.rstrip(" \t\r") for line in report.split("\n"))
+    return [_BY_LINE[line] for line in lines if line in _BY_LINE]
 
 
 def of(report: str) -> str | None:

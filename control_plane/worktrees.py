@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from mam.broker import faults, topics
 from mam.broker.bodies import now_ms
-from mam.broker.errors import Busy, MamError
+from mam.broker.errors import MamError
 from mam.control_plane import locks, outfit, tree_names
 from mam.control_plane.registry import Transaction
 from mam.control_plane.rows import Worktree
@@ -67,11 +67,7 @@ def alone(mam: Mam, name: str) -> Generator[None]:
 
 def is_worked_on(mam: Mam, name: str) -> bool:
     """Whether some verb works on this worktree at the moment."""
-    try:
-        with locks.hold(mam.layout.run / f"worktree-{name}.lock", wait_s=0):
-            return False
-    except Busy:
-        return True
+    return locks.is_held(mam.layout.run / f"worktree-{name}.lock")
 
 
 def need(view: View, name: str) -> Worktree:

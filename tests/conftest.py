@@ -17,10 +17,14 @@ AMBIENT = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "DELEGATE_JOB_LOGS_DIR", "TM
 @pytest.fixture(autouse=True)
 def scrubbed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No override, session or home of the caller's reaches a test (M105, M106)."""
+    scrub(monkeypatch, tmp_path / "home")
+
+
+def scrub(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    """What every test begins with; fixtures that live longer than one test call it themselves."""
     for name in list(os.environ):
         if name in AMBIENT or name.startswith(("MAM_", "GIT_", "GROK_", "XAI_")):
             monkeypatch.delenv(name)
-    home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}")

@@ -42,7 +42,10 @@ def capture(tree: Path, message: str) -> Snapshot:
     no branch contains yet. Raises NotCapturable for what one commit cannot hold:
     an operation in progress, changes inside submodules, a repository inside.
     """
-    tip = gitfiles.commit_of(tree) or git.resolve(tree, "HEAD")
+    if not tree.is_dir():
+        hint = "`mam worktree list` shows what makes it again"
+        raise NotCapturable(tree=str(tree), why="the directory is gone", hint=hint)
+    tip = _tip(tree)
     if tip is None:
         raise NotCapturable(tree=str(tree), why="it has no commit yet", hint="make a first commit")
     found = dirt.look(tree)
@@ -51,21 +54,35 @@ def capture(tree: Path, message: str) -> Snapshot:
     whole = _whole_tree(tree, found)
     faults.point("snapshot.commit")
     words = ("-c", "commit.gpgSign=false", "commit-tree", whole, "-p", tip, "-m", message)
-    head = git.act(tree, *words, variables={**_AUTHOR, **_COMMITTER})
+    # At the tip's own time: the same work captured again, after a crash say, is the same commit.
+    when = git.ask(tree, "show", "--no-patch", "--format=%cd", "--date=raw", tip)
+    dates = {"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
+    head = git.act(tree, *words, variables={**_AUTHOR, **_COMMITTER, **dates})
     return Snapshot(head, tip, captured=True)
 
 
 def still(tree: Path, snapshot: Snapshot) -> bool:
     """Whether *tree* holds exactly what *snapshot* captured: the same tip, and nothing more or less beside it."""
-    if (gitfiles.commit_of(tree) or git.resolve(tree, "HEAD")) != snapshot.tip:
+    if _tip(tree) != snapshot.tip:
         return False
     found = dirt.look(tree)
     if not snapshot.captured:
-        return not found
-    try:
-        return bool(found) and _whole_tree(tree, found) == git.ask(tree, "rev-parse", f"{snapshot.head}^{{tree}}")
-    except NotCapturable:
-        return False
+        same = not found
+    else:
+        try:
+            whole = _whole_tree(tree, found) if found else _tree_of(tree, snapshot.tip)
+        except NotCapturable:
+            return False
+        same = whole == _tree_of(tree, snapshot.head)
+    return same and _tip(tree) == snapshot.tip  # once more: a commit in between leaves a tree that looks clean
+
+
+def _tip(tree: Path) -> str | None:
+    return gitfiles.commit_of(tree) or git.resolve(tree, "HEAD")
+
+
+def _tree_of(tree: Path, commit: str) -> str:
+    return git.ask(tree, "rev-parse", f"{commit}^{{tree}}")
 
 
 def _whole_tree(tree: Path, found: list[dirt.Dirt]) -> str:
@@ -81,7 +98,9 @@ def _whole_tree(tree: Path, found: list[dirt.Dirt]) -> str:
         _unflag(tree, variables, "--no-assume-unchanged", [e.path for e in entries if e.flag.islower()])
         seen = [e.path for e in entries if e.flag in "sS" and os.path.lexists(tree / e.path)]
         _unflag(tree, variables, "--no-skip-worktree", seen)
-        git.act(tree, *dirt.AS_IT_IS, "add", "--all", "--sparse", variables=variables)
+        # No setting may leave out a file that cannot be read, or one that a sparse checkout does not expect.
+        words = ("-c", "core.safecrlf=false", "add", "--all", "--sparse", "--no-ignore-errors")
+        git.act(tree, *dirt.AS_IT_IS, *words, variables=variables)
         return git.act(tree, "write-tree", variables=variables)
 
 
@@ -149,12 +168,12 @@ def unpin(folder: Path, prefix: str) -> int:
 
 def push(folder: Path, remote: str, name: str, base: str, head: str) -> None:
     """Put both commits of a round on *remote* under their pins. Raises GitFailed."""
-    git.act(folder, "push", "--quiet", "--", remote, f"{base}:{PINS}/{name}/base", f"{head}:{PINS}/{name}/head")
+    # Forced: a round that was captured once more after a crash may have another head, and the pins are ours.
+    git.act(folder, "push", "--quiet", "--", remote, f"+{base}:{PINS}/{name}/base", f"+{head}:{PINS}/{name}/head")
 
 
-def unpush(folder: Path, remote: str, names: list[str]) -> None:
-    """Remove pins from *remote*; those that are not there do not matter. Raises GitFailed."""
-    there = git.ask(folder, "ls-remote", "--", remote, f"{PINS}/*").split()[1::2]
-    gone = [ref for ref in there if ref.removeprefix(f"{PINS}/").rsplit("/", 1)[0] in names]
-    if gone:
-        git.act(folder, "push", "--quiet", "--delete", "--", remote, *gone)
+def unpush(folder: Path, remote: str, prefix: str) -> None:
+    """Remove every pin below *prefix* from *remote*. Raises GitFailed."""
+    there = git.ask(folder, "ls-remote", "--", remote, f"{PINS}/{prefix}/*").split()[1::2]
+    if there:
+        git.act(folder, "push", "--quiet", "--delete", "--", remote, *there)

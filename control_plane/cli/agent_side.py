@@ -294,10 +294,13 @@ def _read_report(path: Path) -> bytes:
 
 
 def _check_verdict(args: argparse.Namespace, path: Path, content: bytes) -> None:
-    """A review ends with one verdict, said twice: in the report's own words and with --verdict. Raises FileRefused."""
-    if args.verdict is None:
-        if args.result == "failed":
+    """A review ends with one verdict, said in the report's own words and with --verdict. Raises FileRefused, Usage."""
+    if args.result == "failed":
+        if args.verdict is None:
             return  # no review could be made
+        hint = f"--result done --verdict {args.verdict}; --result failed is for a review that could not be made"
+        raise Usage(what="a review that failed has no verdict", hint=hint)
+    if args.verdict is None:
         raise Usage(what="a review needs --verdict", hint="add --verdict pass or --verdict not_pass")
     found = verdicts.said(content.decode("utf-8", "replace"))
     wanted = verdicts.LINES[args.verdict]
@@ -308,11 +311,12 @@ def _check_verdict(args: argparse.Namespace, path: Path, content: bytes) -> None
 
 
 def _seen(review: dict[str, str]) -> str:
-    """The commit that the review's tree holds at this moment; an impossible one where it holds none. Raises Usage."""
+    """The commit that is looked at in the review's tree; an impossible one where it holds none. Raises Usage."""
     if not review["tree"]:
         what = "a review elsewhere names its commit itself"
         raise Usage(what=what, hint=f"add --head-sha {review['head_sha']}, if that is what you reviewed")
-    return gitfiles.commit_of(Path(review["tree"])) or "0" * 40
+    seen = gitfiles.commit_of(Path(review["tree"])) or "0" * 40
+    return review["head_sha"] if seen == review["tip"] else seen
 
 
 def _keep_report(record: Record, content: bytes) -> None:

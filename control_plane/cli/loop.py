@@ -22,7 +22,7 @@ def run(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    from mam.control_plane import loop_locks, loop_run, loops
+    from mam.control_plane import loop_locks, loops
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -42,18 +42,29 @@ def _run(words: list[str]) -> int:
         parser.add_argument("--remote-review", metavar="REMOTE", help="reviewers fetch the commit from this remote")
         parser.add_argument("--promote", choices=("none", "branch", "merge", "pr-body"), default="none")
         parser.add_argument("--test", metavar="CMD", help="how reviewers run the tests (default: pytest)")
-        parser.add_argument("--limit", type=float, metavar="S", help="the most that one job may take")
+        _limit(parser)
         parser.add_argument("--id", metavar="ID", help="a loop id of your own")
 
     example = "mam loop run --task task.md --creator writer --reviewers a,b --worktree issue-20"
     args = verb(words, 2, example, "work, review by all, rework, until one commit is passed by everybody", build)
     mam = Mam.open(root=args.root)
-    loop_id = args.id or loops.new_id()
+    loop_id = loops.check_id(args.id) if args.id else loops.new_id()
     wish = _wish(mam, args, loop_id)
     with loop_locks.held(mam, loop_id):
         loop = loops.begin(mam, wish)
         say(f"loop {loop.id}: {loop.worktree}, base {loop.base_sha[:12]}; files in {loop.folder}")
+        return _carry_out(args, mam, loop)
+
+
+def _carry_out(args: argparse.Namespace, mam: Mam, loop: Loop) -> int:
+    """The caller holds the loop's lock."""
+    from mam.control_plane import loop_run
+
+    try:
         return _told(args, mam, loop_run.LoopRun(mam, loop, say, _limits(mam, args.limit)).run())
+    except KeyboardInterrupt:
+        say(f"its agents go on; `mam loop resume {loop.id}` takes it up again, `mam loop cancel {loop.id}` ends it")
+        raise
 
 
 def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
@@ -109,6 +120,10 @@ def _tree(mam: Mam, given: str | None) -> Path:
     return config.absolute(wanted, mam.settings.cwd)
 
 
+def _limit(parser: Parser) -> None:
+    parser.add_argument("--limit", type=float, metavar="S", help="the most that one job may take")
+
+
 def _limits(mam: Mam, limit_s: float | None) -> Any:
     from mam.control_plane import jobs
 
@@ -117,16 +132,20 @@ def _limits(mam: Mam, limit_s: float | None) -> Any:
 
 
 def _resume(words: list[str]) -> int:
-    from mam.control_plane import loop_locks, loop_run, loops
+    from mam.control_plane import loop_locks, loops
 
-    args = verb(words, 2, "mam loop resume loop-1a2b3c4d", "go on with a loop that was killed or is stuck", _one)
+    def build(parser: Parser) -> None:
+        _one(parser)
+        _limit(parser)
+
+    args = verb(words, 2, "mam loop resume loop-1a2b3c4d", "go on with a loop that was killed or is stuck", build)
     mam = Mam.open(root=args.root)
     with loop_locks.held(mam, args.loop):
         with mam.registry.view() as view:
             loop = loops.need(view, args.loop)
         if loop.ended_at is not None:
             raise loops.LoopEnded(loop=loop.id, outcome=loop.outcome)
-        return _told(args, mam, loop_run.LoopRun(mam, loop, say).run())
+        return _carry_out(args, mam, loop)
 
 
 def _cancel(words: list[str]) -> int:

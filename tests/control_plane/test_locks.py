@@ -1,5 +1,8 @@
+import fcntl
+import os
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,6 +13,7 @@ from tests.support import until
 
 HOLDER = """
 import sys
+import threading
 from pathlib import Path
 from mam.control_plane import locks
 with locks.hold(Path(sys.argv[1])):
@@ -52,3 +56,24 @@ def test_a_lock_is_taken_as_soon_as_its_holder_is_killed(holder, tmp_path: Path)
 
     with locks.hold(tmp_path / "lock"):
         assert not free(tmp_path / "lock")
+
+
+@pytest.mark.req("M76")
+def test_who_only_asks_sees_a_holder_and_leaves_neither_threads_nor_descriptors_behind(holder, tmp_path: Path) -> None:
+    threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
+
+    assert all(locks.is_held(tmp_path / "lock") for _ in range(200))
+    for _ in range(200):
+        with pytest.raises(Busy), locks.hold(tmp_path / "lock", wait_s=0):
+            pass
+
+    assert (threading.active_count(), len(os.listdir("/proc/self/fd"))) == (threads, descriptors)
+
+
+def test_who_only_asks_is_no_holder_to_another_one_who_asks(tmp_path: Path) -> None:
+    (tmp_path / "lock").touch()
+    with (tmp_path / "lock").open() as file:
+        fcntl.flock(file, fcntl.LOCK_SH)
+
+        assert not locks.is_held(tmp_path / "lock")
+    assert not locks.is_held(tmp_path / "never made") and not (tmp_path / "never made").exists()

@@ -1,0 +1,32 @@
+"""What happens in a loop in the words of its timeline, pure."""
+
+from mam.control_plane import loop_machine
+from mam.control_plane.loop_machine import Event, Reviewed, State, WorkEnded
+
+
+def happened(before: State, event: Event) -> str:
+    """What happened, for the timeline."""
+    number = len(before.rounds) or 1
+    match event:
+        case loop_machine.Began():
+            return f"round {number} begins"
+        case loop_machine.Resumed():
+            return f"resumed in round {number}"
+        case WorkEnded(ok, failed, why):
+            return f"round {number}: {before.creator} " + ("is done" if ok else "failed" if failed else why)
+        case loop_machine.Captured(_, head, _, captured, _):
+            kind = "a snapshot that holds uncommitted work" if captured else "the branch's commit"
+            return f"round {number}: under review is {head}, {kind}"
+        case Reviewed(reviewer, _, verdict, why):
+            return f"round {number}: {reviewer}: {verdict or f'no verdict that counts: {why}'}"
+        case loop_machine.Looked(False) | loop_machine.NotPromoted(True, _):
+            return f"round {number}: the worktree moved meanwhile; its new head is reviewed"
+        case loop_machine.Promoted(what):
+            return f"promoted: {what}"
+    return ""
+
+
+def ending(state: State) -> str:
+    if state.phase == "stuck":
+        return f"stuck: {state.detail}"
+    return f"{state.outcome}{': ' if state.detail else ''}{state.detail}" if state.phase == "ended" else ""
