@@ -283,7 +283,7 @@ class TestPins:
             snapshot.push(repo, "origin", name, snap.tip, snap.head)
 
         assert git(tmp_path / "remote.git", "rev-parse", f"{snapshot.PINS}/loop-1/1/head") == snap.head
-        snapshot.unpush(repo, "origin", ["loop-1/1", "never-pushed/1"])
+        snapshot.unpush(repo, "origin", "loop-1")
         refs = git(tmp_path / "remote.git", "for-each-ref", "--format=%(refname)").split()
         assert refs == [f"{snapshot.PINS}/loop-2/1/base", f"{snapshot.PINS}/loop-2/1/head"]
 
