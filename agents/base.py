@@ -45,10 +45,14 @@ class Seat(NamedTuple):
 
 
 class Grant(NamedTuple):
-    """Folders and files that a sandboxed agent must reach so that its verbs work."""
+    """Folders and files that an agent must reach so that its jobs can be done, whatever guards it."""
 
+    # for the programs that it starts, MAM's verbs, git and tests among them
     write: Sequence[Path]
     read: Sequence[Path]
+    # for its own hands and eyes: the reports that it writes; the commits that it reviews
+    edit: Sequence[Path] = ()
+    look: Sequence[Path] = ()
 
 
 class Launch(NamedTuple):
@@ -84,7 +88,7 @@ class AgentCli(Protocol):
     # whether text still waits in the composer: a paste that was not submitted, or a person's own draft
     def draft(self, screen: Screen) -> bool: ...
 
-    # extra arguments that let a sandboxed agent write and read what MAM's verbs need
+    # extra arguments that let a guarded agent reach what its jobs need, and no more of it than that
     def grants(self, grant: Grant) -> Sequence[str]: ...
 
     # the instruction file that this CLI loads by itself

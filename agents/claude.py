@@ -14,10 +14,16 @@ ends at once; its warning must have been accepted once), or
 `--permission-mode acceptEdits` with `--allowedTools` for the commands that the
 job needs. A question that comes all the same is shown as ASKING.
 
-Nothing is granted by `--add-dir`: for a folder outside of the working
-directory claude would first ask whether it is trusted. Its user answers what
-must be answered once: theme, login, API key, trust in the folder, and now and
-then after an update whether to try something new.
+MAM lets claude itself write reports, and read briefs and the commits that it
+reviews, by permission rules for those folders alone (see `grants`). Programs it
+asks for as before: a reviewer that is to try commits unasked needs
+`--allowedTools` for `Bash(env:*)`, which the line in its brief begins with, for
+`Bash(git -C:*)`, and for MAM's verbs. `--add-dir` would be no narrow grant:
+claude takes skills and commands from such a folder, and 2.1.332 asks at every
+start whether it is trusted.
+
+Its user answers what must be answered once: theme, login, API key, trust in
+the folder, and now and then after an update whether to try something new.
 
 Until 2.1.197 a failure cannot be told from an agent whose whole last words are
 `API Error: …`; since 2.1.332 the closing line of a turn tells them apart.
@@ -32,14 +38,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.agents.base import Launch, Screen, Seat, Signal, no_grants
+from mam.agents.base import Grant, Launch, Screen, Seat, Signal
 
 name = "claude"
 ready_within_s = 30.0
 submit_pause_s = 0.3
 instruction_file = "CLAUDE.md"
-
-grants = no_grants
 
 _ENV = {
     "DISABLE_AUTOUPDATER": "1",  # an update would replace the program under running sessions
@@ -62,6 +66,7 @@ _EXIT = re.compile(
     r"| Unable to connect to Anthropic)"
 )
 _SHELL = re.compile(r"^\S[^│❯]*[$#%>❯]$")
+_MEANT_OTHERWISE = re.compile(r"[*?!#\[\]{}\\\n]")  # by a rule
 
 
 class _Box(NamedTuple):
@@ -99,6 +104,18 @@ def conversation_files(seat: Seat) -> Sequence[Path]:
     cwd = seat.cwd.resolve()
     kept = seat.home / ".claude" / "projects" / _key(str(cwd)) / f"{seat.conversation}.jsonl"
     return [kept] if _began_in(kept) in (str(cwd), str(seat.cwd)) else []
+
+
+def grants(grant: Grant) -> Sequence[str]:
+    """
+    Rules for claude's own reading and editing, added to its user's; whatever they deny stays denied.
+
+    A folder whose name holds a sign with a meaning in rules gets none, lest another one be meant: claude asks then.
+    """
+    rules = [f"Edit(/{path}/**)" for path in _places(grant.edit)]
+    rules += [f"Read(/{path}/**)" for path in _places([*grant.edit, *grant.look])]
+    # One word: behind a blank claude would take what follows for rules as well.
+    return [f"--allowedTools={','.join(rules)}"] if rules else []
 
 
 def read(screen: Screen) -> Signal:
@@ -152,6 +169,12 @@ def _hooks(seat: Seat) -> Sequence[str]:
 
     hooks = {"Notification": say("permission", "permission_prompt"), "Stop": say("turn_ended")}
     return ["--settings", json.dumps({"hooks": hooks})]
+
+
+def _places(folders: Sequence[Path]) -> Sequence[str]:
+    """The folders that a rule can say, under both names where a link leads to one: claude looks at both."""
+    names = [str(name) for folder in folders for name in dict.fromkeys([folder, folder.resolve()])]
+    return [name for name in names if not _MEANT_OTHERWISE.search(name) and name.count("(") == name.count(")")]
 
 
 def _key(cwd: str) -> str:

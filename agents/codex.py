@@ -94,6 +94,9 @@ def grants(grant: Grant) -> Sequence[str]:
     Writable folders of the sandbox, which lets everything be read. They stand in place of `writable_roots` in its
     user's own settings; what is needed beside them can be given as `--add-dir`. MAM's cannot: codex ends at that
     word where nothing may be written, as with `-s read-only` or in a folder that is not trusted yet.
+
+    A folder counts as soon as it exists. codex keeps the git directory of a linked worktree read-only within any
+    writable folder, unless it is one itself; in a main checkout it stays so, and `git commit` is refused there.
     """
     roots = ", ".join(json.dumps(str(path), ensure_ascii=False) for path in grant.write)
     return ["-c", f"sandbox_workspace_write.writable_roots=[{roots}]"]
@@ -197,7 +200,7 @@ def _kept(seat: Seat) -> Iterator[_Kept]:
 
 def _holds_a_job_of(seat: Seat, kept: _Kept) -> bool:
     """Whether a job that was delivered to the seat stands in the conversation."""
-    jobs = {path.name.rpartition("-")[0] for path in (seat.run_dir / "deliveries").glob("job-*")}
+    jobs = {path.name.rpartition("-")[0] for path in (seat.run_dir / "deliveries").glob("[!.]*")}
     try:
         with kept.path.open(encoding="utf-8", errors="replace") as lines:
             return any(f"[MAM job {job}, attempt " in line for line in lines for job in jobs)

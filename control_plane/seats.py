@@ -78,13 +78,7 @@ def remove_files(layout: Layout, name: str) -> None:
 
 def seat_of(mam: Mam, session: Session, cli: AgentCli) -> Seat:
     """What an adapter needs to know of a session."""
-    write = [mam.layout.run_dir(session.name), mam.layout.jobs]
-    if "reviewer" in session.role.split(","):
-        write.append(mam.layout.reviews)
-    shared = gitfiles.shared_dir(Path(session.cwd))
-    if shared is not None and shared != Path(session.cwd).resolve() / ".git":
-        write.append(shared)  # a linked worktree's commits are written to the repository's own directory
-    grant = Grant(write=write, read=[mam.layout.secrets])
+    grant = grant_of(mam, session)
     args = [*cli.grants(grant), *json.loads(session.args)]
     return Seat(
         name=session.name,
@@ -96,6 +90,18 @@ def seat_of(mam: Mam, session: Session, cli: AgentCli) -> Seat:
         run_dir=mam.layout.run_dir(session.name),
         mam=mam.command,
     )
+
+
+def grant_of(mam: Mam, session: Session) -> Grant:
+    """What a session's jobs need beyond its own directory: reports, verbs, commits there, and reviews."""
+    layout = mam.layout
+    write, look = [layout.run_dir(session.name), layout.jobs], []
+    if "reviewer" in session.role.split(","):
+        write.append(layout.reviews)
+        look = [layout.reviews, layout.loops]
+    top = gitfiles.top_of(Path(session.cwd))
+    write += gitfiles.written_by_commits(top) if top is not None else []
+    return Grant(write=write, read=[layout.secrets], edit=[layout.jobs], look=look)
 
 
 def tag(mam: Mam, session: str) -> str:

@@ -3,6 +3,7 @@
 import re
 from pathlib import Path
 
+_COMMON_DATA = ("objects", "refs", "logs", "reftable", "lfs", "rr-cache")
 _SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 
 
@@ -46,6 +47,18 @@ def shared_dir(tree: Path) -> Path | None:
     except OSError:
         pass  # the main work tree has none: it is the shared one itself
     return own.resolve()
+
+
+def written_by_commits(tree: Path) -> list[Path]:
+    """
+    The folders that commits, branches and stashes in the linked work tree *tree* are written to; none for others.
+
+    Hooks and configuration are not among them: who can write those has programs run by whoever uses git next.
+    """
+    own, shared = own_dir(tree), shared_dir(tree)
+    if own is None or shared is None or own.resolve() == shared:
+        return []
+    return [own.resolve(), *(folder for name in _COMMON_DATA if (folder := shared / name).is_dir())]
 
 
 def head_of(tree: Path) -> str:

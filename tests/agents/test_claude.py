@@ -151,7 +151,25 @@ def test_a_new_conversation_gets_its_id_at_launch_and_no_permission_mode_is_forc
     launch = claude.launch(seat(tmp_path, tmp_path, chosen)._replace(args=("--model", "opus")))
     assert without_hooks(launch) == ["claude", "--session-id", chosen, "--model", "opus"]
     assert launch.env["DISABLE_AUTOUPDATER"] == "1" and "IS_SANDBOX" not in launch.env
-    assert claude.grants(Grant([tmp_path], [tmp_path])) == ()
+    assert list(claude.grants(Grant([tmp_path], [tmp_path]))) == []
+
+
+def test_it_may_write_reports_and_read_what_it_reviews_and_nothing_else(tmp_path: Path) -> None:
+    jobs, reviews = tmp_path / "my shop (old), new" / "jobs", tmp_path / ".reviews"
+    granted = claude.grants(Grant([tmp_path / "run"], [tmp_path / "secrets"], [jobs], [reviews]))
+    assert list(granted) == [f"--allowedTools=Edit(/{jobs}/**),Read(/{jobs}/**),Read(/{reviews}/**)"]
+
+
+def test_a_folder_is_granted_under_both_its_names(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "real")
+    granted = claude.grants(Grant([], [], [], [tmp_path / "link"]))
+    assert list(granted) == [f"--allowedTools=Read(/{tmp_path}/link/**),Read(/{tmp_path}/real/**)"]
+
+
+@pytest.mark.parametrize("name", ["*", "a?", "[ab]", "!a", "{a,b}", "back\\slash", "half)", "(half", "a\nb"])
+def test_a_name_that_a_rule_would_take_for_a_pattern_is_not_granted(tmp_path: Path, name: str) -> None:
+    assert list(claude.grants(Grant([], [], [tmp_path / name], [tmp_path / name]))) == []
 
 
 def test_a_program_of_the_users_own_is_run_instead(tmp_path: Path) -> None:

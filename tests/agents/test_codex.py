@@ -187,13 +187,14 @@ def test_what_the_last_launch_continued_is_continued_again(tmp_path: Path) -> No
     assert resumed(tmp_path) == A
 
 
-def test_among_several_the_one_with_a_job_of_this_seat_is_found(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["job-0123456789ab", "loop-1a2b3c4d-r1-rev-a", "my-own-name"])
+def test_among_several_the_one_with_a_job_of_this_seat_is_found(tmp_path: Path, name: str) -> None:
     launched(tmp_path, "codex")
     mine, other = keep(tmp_path, A, cwd=tmp_path), keep(tmp_path, B, cwd=tmp_path)
     assert resumed(tmp_path) is None
     (tmp_path / "run/deliveries").mkdir()
-    (tmp_path / "run/deliveries/job-0123456789ab-1").write_text("{}", "utf-8")
-    for path, job in ((mine, "job-0123456789ab"), (other, "job-ba9876543210")):
+    (tmp_path / f"run/deliveries/{name}-1").write_text("{}", "utf-8")
+    for path, job in ((mine, name), (other, "job-ba9876543210")):
         with path.open("a", encoding="utf-8") as out:
             out.write(json.dumps({"text": f"[MAM job {job}, attempt 1]\nRead the brief"}) + "\n")
     assert resumed(tmp_path) == A

@@ -8,9 +8,10 @@ conversation goes on where it was and any number of agents can share one server.
 import re
 import shlex
 from collections.abc import Mapping, Sequence
-from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
+
+from .briefs import HEADER, Brief, Job, parse_brief, parse_job, report_of, verdict_of
 
 Kind = Literal["user", "assistant", "call", "result"]
 
@@ -58,28 +59,6 @@ class Move(NamedTuple):
     delay_s: float = 0.0
 
 
-class Job(NamedTuple):
-    """What a job prompt asks for: two commands as they stand there, and two paths."""
-
-    id: str
-    started: str
-    brief: str
-    report: str
-    end: str
-
-
-class Brief(NamedTuple):
-    """The directives of a brief, each from a line of its own."""
-
-    runs: Sequence[str] = ()
-    report: str = ""
-    verdict: str = ""
-    result: str = ""
-    stop_after: str = ""
-    delay_s: float = 0.0
-    status: int = 0
-
-
 SHELLS = (
     "Bash",
     "bash",
@@ -93,14 +72,10 @@ SHELLS = (
     "run_in_terminal",
 )
 
-_JOB_ID = re.compile(r"\bjob-[0-9a-f]{12}\b")
-_HEADER = re.compile(r"\[MAM job (job-[0-9a-f]{12}), attempt \d+\]")
-_ORDER = re.compile(r"^[ \t]*(RUN|REPORT|VERDICT|RESULT|STOP AFTER|DELAY|HTTP):[ \t]*(\S.*?)[ \t]*$", re.M)
 _DO = re.compile(r"^[ \t]*DO:[ \t]*(\S.*?)[ \t]*$", re.M)
 _QUERY = re.compile(r"\A\s*<user_query>\n?(.*?)\n?</user_query>\s*\Z", re.S)
 # Blocks that a CLI adds in the user's name; all known ones have a compound tag.
 _ASIDE = re.compile(r"<([a-z]+[-_][a-z_-]+)>.*?</\1>", re.S)
-_LONGEST_DELAY_S = 120.0
 
 
 def decide(items: Sequence[Item], tools: Sequence[Tool]) -> Move:
@@ -128,41 +103,6 @@ def said(text: str) -> str:
     return query[1].strip() if query else _ASIDE.sub("", text).strip()
 
 
-def parse_job(message: str) -> Job | None:
-    """The last job prompt in a message, or None where there is none or it lacks a part."""
-    headers = list(_HEADER.finditer(message))
-    if not headers:
-        return None
-    started = end = ""
-    paths: list[str] = []
-    for line in message[headers[-1].end() :].splitlines():
-        words = _words(line)
-        if _has(words, "job", "started"):
-            started = line.strip()
-        elif _has(words, "job", "report"):
-            end = line.strip()
-        elif not _has(words, "job", "progress") and line.strip().lstrip("'\"").startswith("/"):
-            paths.append(words[0] if len(words) == 1 else line.strip())
-    if not (started and end and len(paths) >= 2):
-        return None
-    return Job(headers[-1][1], started, paths[0], paths[-1], end)
-
-
-def parse_brief(text: str) -> Brief:
-    """The directives in what `cat` showed of the brief. A repeated one counts by its last, RUN by all."""
-    found = _ORDER.findall(text)
-    last = dict(found)
-    return Brief(
-        runs=[value for key, value in found if key == "RUN"],
-        report=last.get("REPORT", ""),
-        verdict=last.get("VERDICT", ""),
-        result=last.get("RESULT", ""),
-        stop_after=last.get("STOP AFTER", ""),
-        delay_s=min(_number(last.get("DELAY", "")), _LONGEST_DELAY_S),
-        status=int(_number(last.get("HTTP", ""))),
-    )
-
-
 def shell_tool(tools: Sequence[Tool]) -> Tool | None:
     """The tool that runs a shell command, by its name."""
     by_name = {tool.name: tool for tool in tools}
@@ -182,53 +122,40 @@ def shell_call(tool: Tool, command: str) -> Call:
 
 
 def _work(job: Job, results: Sequence[str], shell: Tool) -> Move:
-    """The move of a job turn: which one follows from how many tool results came back so far."""
+    """The move of a job turn: which step is due follows from how many tool results came back so far."""
     if len(results) < 2:
         return Move(shell_call(shell, (job.started, f"cat {shlex.quote(job.brief)}")[len(results)]))
-    brief = parse_brief(results[1])
-    steps = [("run", " && ".join(brief.runs))] if brief.runs else []
-    steps += [("write", _write(job, brief)), ("report", _end(job, brief))]
-    at = len(results) - 2
-    done = ["started", "brief", *(name for name, _ in steps[:at])]
-    if brief.status and at == 0:
+    brief = parse_brief(results[1], job.id)
+    steps = [*(["run"] if brief.runs else []), *(["tests"] if brief.tests(job) else []), "write", "report"]
+    done = dict(zip(["started", "brief", *steps], results, strict=False))
+    due = steps[len(results) - 2 : len(results) - 1]
+    if brief.status and len(results) == 2:
         return Move(Refuse(brief.status), brief.delay_s)
     # A brief without RUN lines has passed that step when it was read.
     if brief.stop_after in done or (brief.stop_after == "run" and not brief.runs):
         return Move(Say("That is all for now."), brief.delay_s)
-    if at < len(steps):
-        return Move(shell_call(shell, steps[at][1]), brief.delay_s)
-    return Move(Say(f"The report of {job.id} is written and the job is ended."), brief.delay_s)
+    if not due:
+        return Move(Say(f"The report of {job.id} is written and the job is ended."), brief.delay_s)
+    return Move(shell_call(shell, _command(due[0], job, brief, done.get("tests"))), brief.delay_s)
 
 
-def _write(job: Job, brief: Brief) -> str:
-    text = f"# Report of {job.id}\n\n{brief.report or 'Everything that the brief asked for was run.'}"
-    folder = shlex.quote(str(PurePosixPath(job.report).parent))
-    return f"mkdir -p {folder} && printf '%s\\n' {shlex.quote(text)} > {shlex.quote(job.report)}"
-
-
-def _end(job: Job, brief: Brief) -> str:
-    command = re.sub(r"--result\s+done\b", f"--result {brief.result}", job.end) if brief.result else job.end
-    return f"{command} --verdict {brief.verdict}" if brief.verdict else command
+def _command(step: str, job: Job, brief: Brief, tried: str | None) -> str:
+    """The command of one step; *tried* is what the tests printed, where they were run."""
+    verdict = brief.verdict.replace("tests", "not_pass") if tried is None else verdict_of(tried)
+    if step == "run":
+        return " && ".join(brief.runs)
+    if step == "tests":
+        return brief.tests(job)
+    if step == "write":
+        folder = shlex.quote(str(PurePosixPath(job.report).parent))
+        text = report_of(job, brief, verdict, tried)
+        return f"mkdir -p {folder} && printf '%s\\n' {shlex.quote(text)} > {shlex.quote(job.report)}"
+    return job.ending(brief.result, verdict)
 
 
 def _jobs_in(items: Sequence[Item]) -> list[str]:
-    """Every job id in order of its first appearance."""
-    return list(dict.fromkeys(name for item in items for name in _JOB_ID.findall(item.text)))
-
-
-def _words(line: str) -> list[str]:
-    try:
-        return shlex.split(line)
-    except ValueError:  # a lone quote: prose, or a path that nobody quoted
-        return []
-
-
-def _has(words: Sequence[str], first: str, second: str) -> bool:
-    return (first, second) in pairwise(words)
-
-
-def _number(text: str) -> float:
-    return float(text) if re.fullmatch(r"\d+(\.\d+)?", text) else 0.0
+    """Every job that was handed in, in order of its first appearance."""
+    return list(dict.fromkeys(name for item in items for name in HEADER.findall(item.text)))
 
 
 def _type(schema: object) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.wrappers import git, process
+from mam.wrappers import git, gitfiles, process
 from mam.wrappers.git import GitFailed, NoRepository
 from tests.support import git as run_git
 from tests.support import repository
@@ -203,3 +203,27 @@ class TestHostileSurroundings:
 def test_git_and_what_it_starts_see_no_password_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("MAM_BROKER_PASSWORD", "s3cret-canary")
     assert "s3cret-canary" not in git.act(repository(tmp_path / "repo"), "-c", "alias.shown=!env", "shown")
+
+
+def test_work_in_a_linked_worktree_writes_to_the_folders_that_it_is_granted_and_to_no_others(
+    repo: Path, linked: Path
+) -> None:
+    granted = gitfiles.written_by_commits(linked)
+    before = _all_in(repo / ".git")
+    (linked / "README").write_text("changed\n", "utf-8")
+    for words in (["stash"], ["stash", "pop"], ["commit", "-qam", "c"], ["switch", "-qc", "other"], ["tag", "t"]):
+        run_git(linked, *words)
+    run_git(linked, "rebase", "-q", "main")
+
+    changed = [path for path, state in _all_in(repo / ".git").items() if before.get(path) != state]
+
+    assert changed and [path for path in changed if not any(path.is_relative_to(folder) for folder in granted)] == []
+    assert not any((repo / ".git" / name).is_relative_to(folder) for name in ("hooks", "config") for folder in granted)
+
+
+def test_a_main_checkout_and_what_is_no_repository_need_no_folders_elsewhere(repo: Path, tmp_path: Path) -> None:
+    assert gitfiles.written_by_commits(repo) == gitfiles.written_by_commits(tmp_path) == []
+
+
+def _all_in(folder: Path) -> dict[Path, tuple[int, int]]:
+    return {path: (path.stat().st_mtime_ns, path.stat().st_ino) for path in folder.rglob("*") if path.is_file()}

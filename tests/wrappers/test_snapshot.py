@@ -292,7 +292,7 @@ class TestPins:
         ran = tmp_path / "ran"
         for call in (
             lambda: snapshot.push(repo, f"--upload-pack=touch {ran}", "loop-1/1", tip, tip),
-            lambda: snapshot.unpush(repo, f"--upload-pack=touch {ran}", ["loop-1/1"]),
+            lambda: snapshot.unpush(repo, f"--upload-pack=touch {ran}", "loop-1"),
         ):
             with pytest.raises(GitFailed):
                 call()
