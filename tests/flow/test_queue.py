@@ -1,0 +1,156 @@
+"""Several loops at once: reviewers in turn, nothing twice, nobody's loop touched by another's end."""
+
+import os
+import signal
+
+import pytest
+
+from tests.support import until
+
+from .stage import Stage
+
+GATED = [{"gate": "gate"}, {"report": "pass"}]
+
+
+@pytest.mark.req("M78", "M88")
+def test_loops_with_other_reviewers_run_side_by_side(stage: Stage) -> None:
+    one, two = stage.plan(rev_a=[GATED]), stage.plan(rev_b=[GATED])
+    stage.start(stage.changed(), one, reviewers=["rev-a"])
+    stage.start(stage.changed(), two, reviewers=["rev-b"])
+
+    stage.reached(one, "gate", "rev-a")
+    stage.reached(two, "gate", "rev-b")
+    for loop in (one, two):
+        stage.go(loop, "gate")
+
+    for loop in (one, two):
+        until(lambda loop=loop: stage.row(loop).outcome == "passed", within_s=60)
+
+
+@pytest.mark.req("M84", "M86", "M88")
+def test_a_loop_waits_its_turn_for_a_reviewer_and_both_end_right(stage: Stage) -> None:
+    one, two = stage.plan(rev_a=[GATED]), stage.plan(rev_a=[[{"report": "not_pass"}]])
+    stage.start(stage.changed(), one, reviewers=["rev-a", "rev-b"])
+    stage.reached(one, "gate", "rev-a")
+    second = stage.start(stage.changed(), two, reviewers=["rev-a"])
+    until(lambda: stage.root.ok("queue")["waiting"], within_s=60, what="the second loop stands in the queue")
+
+    queue = stage.root.ok("queue")
+    assert {each["resource"]: each["holder"] for each in queue["held"]} == {"session:rev-a": one, "session:rev-b": one}
+    assert [(each["holder"], each["waits_for"]) for each in queue["waiting"]] == [(two, {"session:rev-a": one})]
+    assert stage.prompts(two, "rev-a") == []
+    stage.go(one, "gate")
+
+    assert second.wait(90) == 3
+    assert (stage.row(one).outcome, stage.row(two).outcome) == ("passed", "not_pass")
+    assert stage.root.ok("queue") == {"held": [], "waiting": []}
+
+
+@pytest.mark.req("M86")
+def test_all_reviewers_takes_only_who_is_free_and_says_who_has_the_others(stage: Stage) -> None:
+    busy, free = stage.plan(rev_a=[GATED]), stage.plan()
+    stage.start(stage.changed(), busy, reviewers=["rev-a"])
+    stage.reached(busy, "gate", "rev-a")
+    words = ["loop", "run", "--task", "-", "--review-only", "--all-reviewers", "--json"]
+
+    said = stage.root.mam(*words, "--id", free, "--worktree", str(stage.changed()), stdin="x", timeout_s=120)
+    stage.go(busy, "gate")
+
+    assert said.code == 0, said.err
+    assert said.json["reviewers"] == ["rev-b", "rev-c"]
+
+
+@pytest.mark.req("M86")
+def test_any_two_of_a_pool_are_picked_in_turn(stage: Stage) -> None:
+    loop = stage.plan()
+    words = ["loop", "run", "--task", "-", "--review-only", "--pick", "2", "--json"]
+
+    said = stage.root.mam(*words, "--id", loop, "--worktree", str(stage.changed()), stdin="x", timeout_s=120)
+    none = stage.root.mam(*words, "--pool", "security", "--worktree", str(stage.changed()), stdin="x")
+
+    assert said.code == 0 and len(said.json["reviewers"]) == 2
+    assert none.code == 2 and "security" in none.error["message"]
+
+
+@pytest.mark.req("M74", "M76", "M81")
+def test_a_second_loop_on_the_same_worktree_or_of_the_same_name_is_refused_and_other_names_run(stage: Stage) -> None:
+    first, tree = stage.plan(rev_a=[GATED]), stage.changed()
+    stage.start(tree, first)
+    stage.reached(first, "gate", "rev-a")
+
+    same_tree = stage.run(tree, stage.plan(), reviewers=["rev-b"])
+    same_name = stage.run(stage.changed(), first, reviewers=["rev-b"])
+    other = stage.run(stage.changed(), stage.plan(), reviewers=["rev-b"])
+    stage.go(first, "gate")
+    until(lambda: stage.row(first).outcome == "passed", within_s=60)
+
+    assert (same_tree.code, same_name.code, other.code) == (1, 1, 0)
+    for said in (same_tree, same_name):
+        assert first in said.err
+
+
+@pytest.mark.req("M85", "M90")
+def test_a_cancelled_loop_gives_its_reviewers_back_and_leaves_the_others_alone(stage: Stage) -> None:
+    one, two, three = stage.plan(rev_a=[GATED]), stage.plan(rev_b=[GATED]), stage.plan()
+    stage.start(stage.changed(), one, reviewers=["rev-a"])
+    stage.start(stage.changed(), two, reviewers=["rev-b"])
+    stage.reached(one, "gate", "rev-a")
+    stage.reached(two, "gate", "rev-b")
+    waiting = stage.start(stage.changed(), three, reviewers=["rev-a"])
+    until(lambda: stage.root.ok("queue")["waiting"], within_s=60, what="the third loop stands in the queue")
+
+    assert stage.root.mam("loop", "cancel", one).code == 0
+    stage.go(one, "gate")
+
+    assert waiting.wait(90) == 0
+    assert stage.row(two).ended_at is None
+    stage.go(two, "gate")
+    until(lambda: stage.row(two).outcome == "passed", within_s=60)
+
+
+@pytest.mark.scorecard(16)
+@pytest.mark.req("M85")
+def test_reviewers_of_a_killed_loop_go_to_the_next_in_line_after_its_time(stage: Stage) -> None:
+    stage.root.env["MAM_LEASE_TTL_S"] = "2"
+    try:
+        dead, first, second = stage.plan(rev_a=[GATED]), stage.plan(), stage.plan()
+        child = stage.start(stage.changed(), dead)
+        stage.reached(dead, "gate", "rev-a")
+        waiting = [stage.start(stage.changed(), first)]
+        until(lambda: len(stage.root.ok("queue")["waiting"]) == 1, within_s=60)
+        waiting.append(stage.start(stage.changed(), second))
+        until(lambda: len(stage.root.ok("queue")["waiting"]) == 2, within_s=60)
+
+        child.send_signal(signal.SIGKILL)
+        child.wait(10)
+        stage.go(dead, "gate")
+
+        assert [each.wait(90) for each in waiting] == [0, 0]
+        ended = [stage.row(loop).ended_at or 0 for loop in (first, second)]
+        assert ended == sorted(ended), "the order of the queue is kept"
+    finally:
+        del stage.root.env["MAM_LEASE_TTL_S"]
+
+
+@pytest.mark.scorecard(15)
+@pytest.mark.req("M85")
+def test_a_stopped_loop_that_wakes_up_after_its_time_is_fenced_and_asks_again(stage: Stage) -> None:
+    stage.root.env["MAM_LEASE_TTL_S"] = "1"
+    try:
+        slept, other = stage.plan(rev_a=[GATED]), stage.plan(rev_a=[[{"report": "not_pass"}]])
+        child = stage.start(stage.changed(), slept)
+        stage.reached(slept, "gate", "rev-a")
+        os.kill(child.pid, signal.SIGSTOP)
+        until(lambda: not stage.root.ok("queue")["held"], within_s=60, what="the lease is over")
+        stage.go(slept, "gate")
+        stage.idle("rev-a")
+        taken = stage.run(stage.changed(), other)
+        assert taken.code == 3, "the reviewer works for the other loop meanwhile"
+
+        os.kill(child.pid, signal.SIGCONT)
+
+        assert child.wait(90) == 0
+        assert [review.verdict for review in stage.state(slept).round.reviews] == ["pass"]
+        assert len(stage.prompts(slept, "rev-a")) == 1, "what was said is not asked for twice"
+    finally:
+        del stage.root.env["MAM_LEASE_TTL_S"]
