@@ -66,7 +66,7 @@ def left_over(view: View, topics_seen: Iterable[str]) -> list[str]:
     found = []
     for topic in sorted(topics_seen):
         place = topics.parse(topic)
-        if place is None:
+        if place is None or place.place not in ("job_state", "loop_state"):
             continue
         row = view.job(place.owner) if place.place == "job_state" else view.loop(place.owner)
         if row is None or row.archived_at is not None:
