@@ -3,7 +3,7 @@
 from importlib import metadata
 from typing import cast
 
-from mam.agents import claude, codex, command, grok, scripted
+from mam.agents import claude, codex, command, grok, opencode, scripted
 from mam.agents.base import AgentCli
 from mam.broker.errors import MamError
 
@@ -14,6 +14,7 @@ AGENTS: dict[str, AgentCli] = {
     "codex": codex,
     "command": command,
     "grok": grok,
+    "opencode": opencode,
     "scripted": scripted,
 }
 

@@ -26,11 +26,12 @@ import json
 import re
 from collections.abc import Iterator, Sequence
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from mam.agents import kept
 from mam.agents.base import Grant, Launch, Screen, Seat, Signal
+from mam.agents.kept import Kept
 
 name = "codex"
 ready_within_s = 30.0
@@ -56,14 +57,6 @@ class _Box(NamedTuple):
     text: str
 
 
-class _Kept(NamedTuple):
-    """A conversation that codex has kept."""
-
-    path: Path
-    id: str
-    began: float
-
-
 def new_conversation() -> str | None:
     """None: codex draws the id itself."""
     return None
@@ -86,7 +79,7 @@ def resume(seat: Seat) -> Launch | None:
 
 def conversation_files(seat: Seat) -> Sequence[Path]:
     found = _own(seat)
-    return [] if found is None else [found.path]
+    return [] if found is None else [found.where]
 
 
 def grants(grant: Grant) -> Sequence[str]:
@@ -161,31 +154,11 @@ def _without_box(shown: Sequence[str]) -> Signal:
     return Signal.GONE if _SHELL.match(shown[-1]) else Signal.STARTING
 
 
-def _own(seat: Seat) -> _Kept | None:
-    """The one conversation that is this seat's; None where there is a doubt."""
-    kept = list(_kept(seat))
-    argv, launched = _last_launch(seat)
-    known = seat.conversation or next((after for word, after in pairwise(argv) if word == "resume"), None)
-    if known:
-        found = [one for one in kept if one.id == known]
-    else:
-        found = [one for one in kept if one.began >= launched]
-    if len(found) > 1:
-        found = [one for one in found if _holds_a_job_of(seat, one)]
-    return found[0] if len(found) == 1 else None
+def _own(seat: Seat) -> Kept | None:
+    return kept.own(seat, list(_kept(seat)), ("resume",), _holds)
 
 
-def _last_launch(seat: Seat) -> tuple[Sequence[str], float]:
-    """The command that last ran here and when it was written; nothing and the dawn of time where that is unknown."""
-    path = seat.run_dir / "launch.json"
-    try:
-        argv = json.loads(path.read_text("utf-8", "surrogateescape"))["argv"]
-        return [str(word) for word in argv], path.stat().st_mtime
-    except (OSError, ValueError, KeyError, TypeError):
-        return [], 0.0
-
-
-def _kept(seat: Seat) -> Iterator[_Kept]:
+def _kept(seat: Seat) -> Iterator[Kept]:
     """What a person or MAM began in the seat's folder; not what codex itself did on the side."""
     places = (str(seat.cwd), str(seat.cwd.resolve()))
     for path in (seat.home / ".codex" / "sessions").glob("*/*/*/rollout-*.jsonl"):
@@ -193,16 +166,14 @@ def _kept(seat: Seat) -> Iterator[_Kept]:
             with path.open(encoding="utf-8") as lines:
                 about = json.loads(lines.readline())["payload"]
             if about["cwd"] in places and about["source"] == "cli":
-                yield _Kept(path, str(about["id"]), datetime.fromisoformat(about["timestamp"]).timestamp())
+                yield Kept(str(about["id"]), datetime.fromisoformat(about["timestamp"]).timestamp(), path)
         except (OSError, ValueError, KeyError, TypeError):
             continue  # another version's, half written, or being removed
 
 
-def _holds_a_job_of(seat: Seat, kept: _Kept) -> bool:
-    """Whether a job that was delivered to the seat stands in the conversation."""
-    jobs = {path.name.rpartition("-")[0] for path in (seat.run_dir / "deliveries").glob("[!.]*")}
+def _holds(one: Kept, prompts: Sequence[str]) -> bool:
     try:
-        with kept.path.open(encoding="utf-8", errors="replace") as lines:
-            return any(f"[MAM job {job}, attempt " in line for line in lines for job in jobs)
+        with one.where.open(encoding="utf-8", errors="replace") as lines:
+            return any(prompt in line for line in lines for prompt in prompts)
     except OSError:
         return False

@@ -4,9 +4,10 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ from tests.standin.model import ModelStandIn
 from tests.support import Root, git, until
 
 # The caller's own accounts and settings reach no agent that a test starts.
-AMBIENT = ("ANTHROPIC_", "CLAUDE_", "CODEX_", "OPENAI_", "IS_SANDBOX")
+AMBIENT = ("ANTHROPIC_", "CLAUDE_", "CODEX_", "OPENAI_", "OPENCODE_", "XDG_", "IS_SANDBOX")
 TASK = "RUN: echo changed >> README\nREPORT: I added a line to README.\nVERDICT: pass"
 
 
@@ -48,6 +49,20 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelStandIn]:
         yield running
 
 
+@pytest.fixture
+def bare(
+    request: pytest.FixtureRequest, needs: Callable[[str], None], make_root: Callable[..., Root], model: ModelStandIn
+) -> Root:
+    """
+    A control root in tmux and an empty home: its agents have no account, and no model but the stand-in.
+
+    A test module names the program that it needs as PROGRAM, as for `program`.
+    """
+    needs("tmux")
+    program(*request.module.PROGRAM)
+    return make_root(mux="tmux")
+
+
 def hire(root: Root, agent: str, program: str, *args: str, name: str = "writer", cwd: Path | None = None) -> Any:
     """Create a session of *agent* and wait until its screen is known; returns it as `agent create` tells it."""
     words = ["agent", "create", name, "--agent", agent, "--program", program, "--json"]
@@ -64,7 +79,7 @@ def screen(team: Root, name: str = "writer") -> str:
 
 def receives_a_job_does_it_and_reports(team: Root) -> None:
     job = team.delegate("writer", TASK)
-    done = team.mam("job", "wait", job, "--timeout", "60", "--json")
+    done = team.mam("job", "wait", job, "--timeout", "120", "--json")
 
     assert done.code == 0, f"{done.out}{done.err}{screen(team)}"
     assert (done.json["state"], done.json["result"], done.json["verdict"]) == ("reported", "done", "pass")
@@ -86,7 +101,7 @@ def _deliveries(team: Root, job: str) -> list[str]:
 
 def comes_back_with_the_same_conversation(team: Root) -> None:
     job = team.delegate("writer", "REPORT: nothing to do")
-    assert team.mam("job", "wait", job, "--timeout", "60").code == 0
+    assert team.mam("job", "wait", job, "--timeout", "120").code == 0
     before = team.session("writer").conversation
 
     assert team.mam("agent", "stop", "writer").code == 0
@@ -96,7 +111,30 @@ def comes_back_with_the_same_conversation(team: Root) -> None:
     assert back["conversation"] == before
     assert back["generation"] == 2
     assert sent.code == 0, sent.err
-    until(lambda: f"REMEMBERED: {job}" in screen(team), what="the answer names the earlier job")
+    until(lambda: f"REMEMBERED: {job}" in screen(team), what="the answer names the earlier job", within_s=60)
+
+
+def comes_back_after_a_kill_in_mid_turn(team: Root) -> None:
+    job = team.delegate("writer", "DELAY: 60\nREPORT: never written")
+    until(lambda: team.job(job).state == "running", what="the agent began", within_s=60)
+
+    os.kill(team.session("writer").agent_pid, signal.SIGKILL)
+    until(lambda: team.job(job).state == "lost", what="the loss is noticed")
+    team.ok("agent", "resume", "writer")
+    sent = team.mam("agent", "send", "writer", "Which jobs did you do before?")
+
+    assert sent.code == 0, sent.err
+    until(lambda: f"REMEMBERED: {job}" in screen(team), what="the answer names the job that was cut off", within_s=60)
+
+
+def is_seen_to_be_refused_by_its_model(team: Root, status: int) -> None:
+    """*status* must be one that the agent does not try again by itself."""
+    job = team.delegate("writer", f"HTTP: {status}")
+    until(lambda: team.session("writer").screen == "error", what="the failure is recognised", within_s=60)
+
+    why = team.ok("why", job)
+    assert (why["because"], why["next"]) == ("its screen is error", "look at its pane: mam agent attach writer")
+    assert team.job(job).state == "running"  # a screen only raises the question
 
 
 def is_seen_to_ask_and_goes_on_once_answered(team: Root, command: str, yes: str) -> None:

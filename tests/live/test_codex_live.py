@@ -1,18 +1,19 @@
 """codex in real tmux through a whole life; only its model is a stand-in."""
 
 import subprocess
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tests.live import life
+from tests.live.life import bare as bare
 from tests.live.life import model as model
 from tests.standin.model import ModelStandIn
 from tests.support import Root, git, until
 
 pytestmark = pytest.mark.live
 
+PROGRAM = ("codex",)
 UNATTENDED = "--dangerously-bypass-approvals-and-sandbox"
 # Without the last two everything below /tmp, and so every control root of a test, could be written anyway.
 CONFIG = """\
@@ -35,24 +36,15 @@ exclude_tmpdir_env_var = true
 
 
 @pytest.fixture
-def team(
-    make_root: Callable[..., Root],
-    needs: Callable[[str], None],
-    model: ModelStandIn,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Root:
+def team(bare: Root, model: ModelStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
     """A control root whose user has answered once what codex asks once, and has given it its model and key."""
-    needs("tmux")
-    life.program("codex")
-    root = make_root(mux="tmux")
     monkeypatch.setenv("STANDIN_KEY", "stand-in")
     (tmp_path / "elsewhere").mkdir()
     settings = tmp_path / "home" / ".codex"
     settings.mkdir()
-    places = {"cwd": root.path.resolve(), "elsewhere": (tmp_path / "elsewhere").resolve()}
+    places = {"cwd": bare.path.resolve(), "elsewhere": (tmp_path / "elsewhere").resolve()}
     (settings / "config.toml").write_text(CONFIG.format(url=model.url, **places), "utf-8")
-    return root
+    return bare
 
 
 def test_a_real_agent_receives_a_job_does_it_and_reports(team: Root) -> None:
@@ -102,6 +94,11 @@ def test_a_permission_that_it_asks_for_is_seen_and_answered_by_a_person(team: Ro
     life.hire(team, "codex", life.program("codex"), "-s", "danger-full-access", "-a", "on-request")
     life.is_seen_to_ask_and_goes_on_once_answered(team, "touch asked-for", "Enter")
     assert (team.path / "asked-for").exists()
+
+
+def test_a_failure_of_its_model_is_seen(team: Root) -> None:
+    life.hire(team, "codex", life.program("codex"), UNATTENDED)
+    life.is_seen_to_be_refused_by_its_model(team, 401)
 
 
 def test_a_folder_that_nobody_trusts_yet_is_a_dialog(team: Root, tmp_path: Path) -> None:

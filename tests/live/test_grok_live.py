@@ -1,34 +1,28 @@
 """The main job on real input: a real repository, tmux, grok and nats-server; only the model is a stand-in."""
 
 import os
-from collections.abc import Callable
 
 import pytest
 
 from tests.live import life
+from tests.live.life import bare as bare
 from tests.live.life import model as model
 from tests.standin.model import ModelStandIn
 from tests.support import Root, until
 
 pytestmark = pytest.mark.live
 
+PROGRAM = ("grok", "grok_cli_bin")
+
 
 @pytest.fixture
-def team(
-    make_root: Callable[..., Root],
-    needs: Callable[[str], None],
-    model: ModelStandIn,
-    monkeypatch: pytest.MonkeyPatch,
-) -> Root:
+def team(bare: Root, model: ModelStandIn, monkeypatch: pytest.MonkeyPatch) -> Root:
     """A control root whose tmux server gives its panes what grok needs to reach the stand-in."""
-    needs("tmux")
     monkeypatch.setenv("XAI_API_KEY", "xai-stand-in")
     monkeypatch.setenv("GROK_MODELS_BASE_URL", f"{model.url}/v1")
     monkeypatch.setenv("GROK_XAI_API_BASE_URL", f"{model.url}/v1")
-    program = life.program("grok", "grok_cli_bin")
-    root = make_root(mux="tmux")
-    life.hire(root, "grok", program, "-m", "standin-model")
-    return root
+    life.hire(bare, "grok", life.program(*PROGRAM), "-m", "standin-model")
+    return bare
 
 
 def test_a_real_agent_receives_a_job_does_it_and_reports(team: Root) -> None:
@@ -37,6 +31,10 @@ def test_a_real_agent_receives_a_job_does_it_and_reports(team: Root) -> None:
 
 def test_a_stopped_agent_comes_back_with_the_same_conversation(team: Root) -> None:
     life.comes_back_with_the_same_conversation(team)
+
+
+def test_a_failure_of_its_model_is_seen(team: Root) -> None:
+    life.is_seen_to_be_refused_by_its_model(team, 401)
 
 
 def test_killing_broker_monitor_and_runner_in_mid_turn_loses_and_doubles_nothing(team: Root) -> None:

@@ -1,0 +1,222 @@
+"""
+opencode, as of 1.18.33.
+
+Its screen is a transcript, a composer whose last line names agent and model,
+and one line of hints below it. The composer gives way to a question, and a
+menu is drawn over everything. Only opencode itself writes the hints, and only
+it closes a turn: with `▣`, who it was, and how long it took unless it failed.
+
+What it may do without asking is for its user to say, so nothing is forced
+here: by itself it runs commands unasked, but asks for whatever lies outside of
+its folder, as the folder of a job does from a worktree. A worker that nobody
+watches needs `--auto`, or `permission` in opencode's own settings. Its user
+also connects a provider once; without one it takes a free model of its
+maker's, if it can reach that.
+
+opencode draws its own conversation ids. They are found in its database, see
+`resume`; one that XDG_DATA_HOME or OPENCODE_DB puts elsewhere is not.
+
+A failure that was followed by nothing is shown again after a resume: ERROR
+lasts until a person has prompted it in its pane.
+"""
+
+import re
+import sqlite3
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from itertools import dropwhile, groupby, takewhile
+from pathlib import Path
+from typing import Any, NamedTuple
+from unicodedata import east_asian_width
+from urllib.parse import quote
+
+from mam.agents import kept
+from mam.agents.base import Launch, Screen, Seat, Signal, no_conversation_files, no_grants
+from mam.agents.kept import Kept
+
+name = "opencode"
+ready_within_s = 60.0  # its first start in a home takes longest
+submit_pause_s = 0.3
+instruction_file = "AGENTS.md"
+
+grants = no_grants
+conversation_files = no_conversation_files  # they are rows of a database that all of a user's sessions share
+
+# An update would replace the program under running sessions.
+_ENV = {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
+
+_NAMED = ("--session", "-s", "--continue", "-c")
+_SIDEBAR = 42
+_BOTTOM = re.compile(r"^( *)╹(?=▀).*▀")
+_MENU_KEY = re.compile(r"  esc(/enter)?(?=  |$)")
+_MENU_TITLE = re.compile(r"  (\S(?: ?\S)*) *$")
+_BUSY = re.compile(r"^ *([■⬝]{8}|\[⋯\])( |$)")
+_PLACEHOLDER = re.compile(r'^Ask anything… ".*"$')
+_NO_PROVIDER = "No provider selected"
+_CLOSED = re.compile(r"^ *▣  ")
+_TIMED = re.compile(r" · (interrupted|\d[\d.]*(ms|[smhd])( \d+[smh])?)$")
+_NO_FAILURE = re.compile(r"[#$←\u2801-\u28ff] |\[MAM job ")  # what a tool did, or a prompt that was never answered
+_BOXED = re.compile(r"^ *┃")
+_QUESTION = re.compile(r"^ *┃ +△ (Permission required|Always allow|Reject permission)\b")
+_EXIT = re.compile(r"^(  Continue  opencode -s ses_|Error: |Configuration is invalid at )")
+_SHELL = re.compile(r"^[^ ┃│][^┃│]*[$#%>❯]$")
+
+
+class _Bottom(NamedTuple):
+    """Where the composer's lower edge is."""
+
+    row: int
+    left: int
+    right: int
+
+
+class _Box(NamedTuple):
+    """The composer: the transcript above it, its text, the line that names agent and model, the hints below."""
+
+    above: Sequence[str]
+    text: str
+    agent: str
+    hints: str
+
+
+def new_conversation() -> str | None:
+    """None: opencode draws the id itself."""
+    return None
+
+
+def launch(seat: Seat) -> Launch:
+    return Launch([seat.program or "opencode", *seat.args], _ENV)
+
+
+def resume(seat: Seat) -> Launch | None:
+    """
+    The command that continues the seat's conversation, found by itself where seat.conversation is None.
+
+    That is the one which the last launch continued, or else the only one that was begun in this folder since
+    then; among several, the only one that holds a job which was delivered here. None where that leaves a doubt.
+    Its database is opened for reading only.
+    """
+    if any(word.partition("=")[0] in _NAMED for word in seat.args):
+        return launch(seat)  # its user has named one already, and two end it at once
+    found = kept.own(seat, list(_kept(seat)), ("--session",), _holds)
+    return None if found is None else Launch([seat.program or "opencode", "--session", found.id, *seat.args], _ENV)
+
+
+def read(screen: Screen) -> Signal:
+    lines = _lines(screen)
+    if not any(lines):
+        return Signal.STARTING
+    bottom = _bottom(lines)
+    if bottom is None:
+        return _without_box(lines)
+    if _menu(lines, bottom):
+        return Signal.DIALOG
+    box = _composer(lines, bottom)
+    if _BUSY.match(box.hints):
+        return Signal.WORKING
+    if not box.agent:
+        return Signal.STARTING  # it does not know yet with what it would answer
+    if _NO_PROVIDER in box.agent:
+        return Signal.DIALOG
+    return Signal.ERROR if _failed(box.above) else Signal.READY
+
+
+def draft(screen: Screen) -> bool:
+    """True for text, for `[Pasted ~3 lines]`, and for the shell mode that `!` switches on."""
+    lines = _lines(screen)
+    bottom = _bottom(lines)
+    if bottom is None or _menu(lines, bottom):
+        return False
+    box = _composer(lines, bottom)
+    return box.agent == "Shell" or not (box.text == "" or _PLACEHOLDER.match(" ".join(box.text.split())))
+
+
+def _lines(screen: Screen) -> list[str]:
+    """The screen's lines with one sign a column: behind a wide one stands a blank."""
+    return ["".join(map(_columns, line)).rstrip() for line in screen.text.splitlines()]
+
+
+def _columns(sign: str) -> str:
+    return sign + " " if east_asian_width(sign) in "WF" else sign
+
+
+def _bottom(lines: Sequence[str]) -> _Bottom | None:
+    for row in range(len(lines) - 1, -1, -1):
+        edge = _BOTTOM.match(lines[row])
+        if edge:
+            return _Bottom(row, len(edge[1]), edge.end())
+    return None
+
+
+def _composer(lines: Sequence[str], bottom: _Bottom) -> _Box:
+    row, left, right = bottom
+    inside = [line[left:right].rstrip() for line in lines]
+    top = row
+    while top and inside[top - 1].startswith("┃"):
+        top -= 1
+    *text, agent = [line[1:].strip() for line in inside[top:row]] or [""]
+    hints = inside[row + 1] if row + 1 < len(inside) else ""
+    return _Box(inside[:top], "\n".join(text).strip(), agent, hints)
+
+
+def _menu(lines: Sequence[str], bottom: _Bottom) -> bool:
+    """
+    Whether a menu is drawn over everything. It has no border, but its head lies in the middle of the pane and between
+    blank lines, from the title to the key that closes it. Beside a sidebar the composer ends before the pane does.
+    """
+    middle = bottom.left + bottom.right
+    for row, line in enumerate(lines[1 : bottom.row], start=1):
+        for key in _MENU_KEY.finditer(line):
+            title = _MENU_TITLE.search(line[: key.start()])
+            start, end = title.start(1) if title else 0, key.end()
+            around = lines[row - 1][start:end] + lines[row + 1][start:end]
+            off = start + end - middle
+            if title and not around.strip() and min(abs(off), abs(off - _SIDEBAR)) <= 1:
+                return True
+    return False
+
+
+def _failed(above: Sequence[str]) -> bool:
+    """
+    Whether the last turn was closed without a time, below a box that is neither a tool's nor the prompt itself:
+    a turn that was killed before its first answer looks like that, with nothing of its own above the box.
+    """
+    blocks = [list(block) for filled, block in groupby(above, key=bool) if filled]
+    if len(blocks) < 3 or not _CLOSED.match(blocks[-1][0]) or _TIMED.search(blocks[-1][0]):
+        return False
+    said = next((line[1:].strip() for line in blocks[-2] if line.startswith("┃") and line[1:].strip()), "")
+    return said != "" and not _NO_FAILURE.match(said) and not _CLOSED.match(blocks[-3][0])
+
+
+def _without_box(lines: Sequence[str]) -> Signal:
+    """A question stands in place of the composer, or what tells whose conversation a sub-agent's is."""
+    shown = [line for line in lines if line]
+    if any(map(_EXIT.match, shown[-6:])):
+        return Signal.GONE
+    lowest = list(takewhile(_BOXED.match, dropwhile(lambda line: not line, reversed(lines))))
+    if lowest:
+        return Signal.ASKING if any(map(_QUESTION.match, lowest)) else Signal.DIALOG
+    return Signal.GONE if _SHELL.match(shown[-1]) else Signal.STARTING
+
+
+def _kept(seat: Seat) -> Iterator[Kept]:
+    """What was begun in the seat's folder; not what its sub-agents did on the side."""
+    database = seat.home / ".local" / "share" / "opencode" / "opencode.db"
+    places = (str(seat.cwd), str(seat.cwd.resolve()))
+    asked = "SELECT id, time_created FROM session WHERE directory IN (?, ?) AND parent_id IS NULL"
+    for conversation, began_ms in _rows(database, asked, places):
+        yield Kept(str(conversation), began_ms / 1000, database)
+
+
+def _holds(one: Kept, prompts: Sequence[str]) -> bool:
+    asked = "SELECT 1 FROM part WHERE session_id = ? AND instr(data, ?) LIMIT 1"
+    return any(_rows(one.where, asked, (one.id, prompt)) for prompt in prompts)
+
+
+def _rows(database: Path, asked: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
+    """None where there is no database, or another version's."""
+    try:
+        with closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as connection:
+            return connection.execute(asked, values).fetchall()
+    except sqlite3.Error:
+        return []
