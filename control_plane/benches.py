@@ -118,7 +118,8 @@ def close_all(mam: Mam, loop_id: str) -> int:
 
 def _remove(mam: Mam, place: Path) -> None:
     tree = place / "tree"
-    if tree.exists():
+    # Also where the reviewer removed it: git would refuse to make another one in its place.
+    if tree.exists() or gitfiles.is_registered(mam.layout.root, tree):
         with worktrees.repository_lock(mam):
             try:
                 git.act(mam.layout.root, "worktree", "remove", "--force", "--", str(tree))
