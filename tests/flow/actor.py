@@ -47,8 +47,9 @@ class Turn:
         match step:
             case {"gate": name}:
                 (self.folder / f"{self.loop}.{name}.at.{self.agent}").touch()
+                opened = [self.folder / f"{self.loop}.{each}.go" for each in (name, "all")]
                 deadline = time.monotonic() + WAIT_S
-                while not (self.folder / f"{self.loop}.{name}.go").exists() and time.monotonic() < deadline:
+                while not any(path.exists() for path in opened) and time.monotonic() < deadline:
                     time.sleep(0.02)
             case {"sh": command}:
                 done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)

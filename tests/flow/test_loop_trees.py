@@ -1,4 +1,4 @@
-"""What is reviewed, and where: one exact commit in a tree of the reviewer's own; what else was looked at does not count."""
+"""What is reviewed, and where: one exact commit in a tree of the reviewer's own; anything else does not count."""
 
 import hashlib
 import json
@@ -403,4 +403,3 @@ def test_main_is_left_as_it_was_by_a_loop_that_is_refused(stage: Stage) -> None:
     assert main_checkout(stage.root.path) == before
     (stage.root.path / "untracked-of-main").unlink()
     assert subprocess.run(["git", "fsck", "--no-dangling"], cwd=stage.root.path, capture_output=True).returncode == 0
-

@@ -139,7 +139,9 @@ def test_the_worktree_changes_what_is_reviewed_and_nothing_else(stage: Stage, by
 
 @pytest.mark.req("M26")
 @pytest.mark.parametrize("what", ["nothing", "file", "other", "bare", "plain", "submodule"])
-def test_what_is_no_worktree_of_this_repository_is_refused_with_a_reason(stage: Stage, tmp_path: Path, what: str) -> None:
+def test_what_is_no_worktree_of_this_repository_is_refused_with_a_reason(
+    stage: Stage, tmp_path: Path, what: str
+) -> None:
     place = tmp_path / "place"
     if what == "file":
         place.write_text("x")

@@ -97,7 +97,11 @@ HIDDEN: dict[str, tuple[Callable[[Path], None], str, str | None]] = {
         "a",
         "after\n",
     ),
-    "line ends": (run("git config core.autocrlf input; git config core.safecrlf true; printf 'x\\r\\n' > a"), "a", "x\n"),
+    "line ends": (
+        run("git config core.autocrlf input; git config core.safecrlf true; printf 'x\\r\\n' > a"),
+        "a",
+        "x\n",
+    ),
     "errors ignored by settings": (run("git config add.ignoreErrors true", AFTER), "a", "after\n"),
     "a renamed folder": (run("mv kept moved"), "moved/c", "kept/c before\n"),
     "a file in a folder's place": (run("rm -r kept; echo after > kept"), "kept", "after\n"),
@@ -192,7 +196,9 @@ def test_what_one_commit_cannot_hold_is_refused_with_a_remedy_and_nothing_is_tou
 
 
 @pytest.mark.req("M55")
-@pytest.mark.parametrize("hide", ["", "git config status.showUntrackedFiles no", "git config diff.ignoreSubmodules all"])
+@pytest.mark.parametrize(
+    "hide", ["", "git config status.showUntrackedFiles no", "git config diff.ignoreSubmodules all"]
+)
 def test_changes_inside_a_submodule_are_refused_however_they_are_hidden(tree: Path, tmp_path: Path, hide: str) -> None:
     inner = repository(tmp_path / "inner")
     git(tree, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(inner), "sub")
