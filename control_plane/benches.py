@@ -15,7 +15,7 @@ from mam.control_plane import outfit, worktrees
 from mam.control_plane.loop_briefs import Bench
 from mam.control_plane.rows import Loop
 from mam.control_plane.wiring import Mam, write_json
-from mam.wrappers import dirt, gitfiles, snapshot, trees
+from mam.wrappers import dirt, git, gitfiles, snapshot, trees
 from mam.wrappers.git import GitFailed
 from mam.wrappers.snapshot import Snapshot
 
@@ -117,11 +117,14 @@ def close_all(mam: Mam, loop_id: str) -> int:
 
 
 def _remove(mam: Mam, place: Path) -> None:
-    if not place.exists():
-        return
-    with worktrees.repository_lock(mam):
-        shutil.rmtree(place / "tree", ignore_errors=True)  # ours, whatever a reviewer made of it
-        trees.discard(mam.layout.root, place / "tree")
+    tree = place / "tree"
+    # Also where the reviewer removed it: git would refuse to make another one in its place.
+    if tree.exists() or gitfiles.is_registered(mam.layout.root, tree):
+        with worktrees.repository_lock(mam):
+            try:
+                git.act(mam.layout.root, "worktree", "remove", "--force", "--", str(tree))
+            except GitFailed:
+                trees.discard(mam.layout.root, tree)  # half made, or with submodules
     shutil.rmtree(place, ignore_errors=True)
 
 

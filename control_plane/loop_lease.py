@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from mam.broker.bodies import now_ms
 from mam.control_plane import leases
+from mam.control_plane.rows import Ticket
 from mam.control_plane.wiring import Mam
 
 LOOK_S = 1.0  # how often a waiting loop looks whether it is its turn, where nothing woke it
@@ -22,6 +23,13 @@ class ReviewerLease:
     def waited_s(self) -> float:
         """How long the ticket of now waits already; 0 while it is granted."""
         return 0.0 if self.tokens or not self._ticket else time.monotonic() - self._asked_at
+
+    def take_over(self, number: int | None) -> None:
+        """Give back what a dead process of this loop still holds or waits for, but for the round that goes on."""
+        with self._mam.registry.transaction() as tx:
+            for ticket in tx.rows(Ticket, "WHERE holder = ?", (self._loop_id,)):
+                if ticket.id != f"{self._loop_id}/r{number}":
+                    leases.release(tx, ticket.id)
 
     def hold(self, number: int, reviewers: Sequence[str]) -> bool:
         """Whether the round's reviewers are this loop's alone at the moment; asks for them where they are not."""

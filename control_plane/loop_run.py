@@ -86,6 +86,7 @@ class LoopRun:
     def run(self) -> Loop:
         """Go on until the loop has ended or waits for a person. Raises what a broken registry or disk raises."""
         stuck = self._state.phase == "stuck"
+        self._lease.take_over(len(self._state.rounds) if self._state.phase == "reviewing" else None)
         self._check_identity()
         if self._state.phase not in ("new", "stuck"):
             loop_files.note(self._loop, f"taken up again in round {len(self._state.rounds)}")

@@ -7,10 +7,10 @@ from pathlib import Path
 from mam.control_plane import loop_machine
 from mam.control_plane.loop_jobs import job_id
 from mam.control_plane.loop_machine import State
-from mam.control_plane.rows import OPEN, Loop, StepMark, Worktree
+from mam.control_plane.rows import LIVE, OPEN, Job, Loop, StepMark, Worktree
 from mam.control_plane.view import View
 from mam.control_plane.views import ago, clean
-from mam.control_plane.why import Explanation
+from mam.control_plane.why import Explanation, back
 
 
 def loop(view: View, loop: Loop, *, runs: bool, now: int) -> Explanation:
@@ -53,27 +53,48 @@ def _ended(loop: Loop, state: State) -> tuple[str, str, str]:
 
 def _unstick(view: View, loop: Loop, state: State) -> str:
     """What brings the missing ones back, then the loop itself."""
-    again = f"mam loop resume {loop.id}"
-    reviewers: list[str | None] = [None] if state.back_to == "working" else []
+    people = [state.creator] if state.back_to == "working" else []
     if state.back_to == "reviewing":
-        reviewers = [review.reviewer for review in state.round.reviews if review.verdict is None]
-    names = [job_id(loop.id, state.round.number, reviewer) for reviewer in reviewers]
-    known = [name for name in names if view.job(name) is not None]
-    return f"mam why {known[0]}, then {again}" if known else again
+        people = [review.reviewer for review in state.round.reviews if review.verdict is None]
+    steps = []
+    for name in filter(None, people):
+        session, job = view.session(name), _own_job(view, loop, state, name)
+        if session is None:
+            steps.append(f"mam agent create {name} --agent KIND")
+        elif session.status not in LIVE:
+            steps.append(back(session))
+        elif job is not None:
+            steps.append(f"mam why {job.id}")
+    return ", then ".join([*steps, f"mam loop resume {loop.id}"])
+
+
+def _own_job(view: View, loop: Loop, state: State, name: str) -> Job | None:
+    """The round's job of its creator or of a reviewer, once there is one."""
+    reviewer = None if name == state.creator else name
+    return view.job(job_id(loop.id, state.round.number if state.rounds else 1, reviewer))
 
 
 def _running(view: View, loop: Loop, state: State) -> tuple[str, str, str]:
-    number = state.round.number if state.rounds else 1
     if state.phase == "working":
-        name = job_id(loop.id, number)
-        return f"{state.creator} works on round {number}", f"the end of {name}", f"mam why {name}"
-    if state.phase == "reviewing":
+        waiting, awaited = [state.creator or ""], "the end of its work"
+        because = f"{state.creator} works on round {state.round.number}"
+    elif state.phase == "reviewing":
         waiting = [review.reviewer for review in state.round.reviews if not review.settled]
-        names = [job_id(loop.id, number, reviewer) for reviewer in waiting]
-        busy = [name for name in names if (job := view.job(name)) is not None and job.state in OPEN]
-        because = f"{', '.join(waiting)} still review {state.round.head[:12]}"
-        return because, "their verdicts", f"mam why {(busy or [loop.id])[0]}"
-    return f"it is {state.phase}", "its next step, in a moment", f"mam loop show {loop.id}"
+        because, awaited = f"{', '.join(waiting)} still review {state.round.head[:12]}", "their verdicts"
+        if any(ticket.holder == loop.id for ticket in view.waiting()):
+            return f"it waits for its turn with {', '.join(state.reviewers)}", "its reviewers", "mam queue"
+    else:
+        return f"it is {state.phase}", "its next step, in a moment", f"mam loop show {loop.id}"
+    jobs = {name: job for name in waiting if (job := _own_job(view, loop, state, name)) and job.state in OPEN}
+    for name in waiting:
+        other = view.open_job(name)
+        if name not in jobs and other is not None:
+            return (
+                f"{because}; {name} has the job {other.id} before that",
+                f"the end of {other.id}",
+                f"mam why {other.id}",
+            )
+    return because, awaited, f"mam why {next(iter(jobs.values())).id if jobs else waiting[0]}"
 
 
 def worktree(view: View, row: Worktree, agents: list[str], now: int) -> Explanation:

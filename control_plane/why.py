@@ -88,7 +88,7 @@ def _after_presumed_end(job: Job, attempt: Attempt | None, session: Session | No
     if session is None:
         return f"{again} --to OTHER"
     if session.status not in LIVE:
-        return f"{_back(session)}, then {again}"
+        return f"{back(session)}, then {again}"
     if attempt is not None and attempt.delivery == "refused":
         remedies = {
             "draft": f"send or clear the draft in its pane ({pane(session)}), then {again}",
@@ -105,7 +105,7 @@ def _after_presumed_end(job: Job, attempt: Attempt | None, session: Session | No
     return again
 
 
-def _back(session: Session) -> str:
+def back(session: Session) -> str:
     """The step that brings an ended session back."""
     if not Path(session.cwd).is_dir():
         return f"make {session.cwd} again (a worktree: at the same path), then mam agent resume {session.name}"
@@ -117,7 +117,7 @@ def _open_job(view: View, job: Job, attempt: Attempt | None, session: Session | 
         return "its agent is not in the registry", "nothing", f"mam job cancel {job.id}"
     if session.status not in LIVE:
         why = session.ended_reason or session.status
-        return f"{session.name} is {session.status} ({why})", "its return", _back(session)
+        return f"{session.name} is {session.status} ({why})", "its return", back(session)
     if attempt is None or attempt.received_at is None:
         reachable = "online" if session.presence == "online" else "not connected to the broker"
         because, wait = f"the runner of {session.name} is {reachable}", "the runner to take the prompt"
@@ -179,11 +179,11 @@ def session(view: View, session: Session, now: Now) -> Explanation:
     evidence += [f"finding {f.code}: {f.text}" for f in view.findings(session.name)]
     if session.status == "stopped":
         because, awaited = "it was stopped on purpose; its conversation is kept", "nothing"
-        next_step = _back(session)
+        next_step = back(session)
     elif session.status == "ended":
         code = f", exit code {session.exit_code}" if session.exit_code is not None else ""
         because, awaited = f"{session.ended_reason or 'its process is gone'}{code}", "nothing"
-        next_step = _back(session)
+        next_step = back(session)
     elif session.status == "starting":
         because, awaited = "its runner has not reported over the bus yet", "its presence"
         next_step = f"mam doctor; the runner's log is in {json.loads(session.binding)['DELEGATE_JOB_LOGS_DIR']}"

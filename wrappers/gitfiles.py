@@ -61,6 +61,18 @@ def written_by_commits(tree: Path) -> list[Path]:
     return [own.resolve(), *(folder for name in _COMMON_DATA if (folder := shared / name).is_dir())]
 
 
+def is_registered(root: Path, tree: Path) -> bool:
+    """Whether the repository of *root* has an entry for a linked work tree at *tree*, be it there or gone."""
+    shared = shared_dir(root)
+    for note in (shared / "worktrees").glob("*/gitdir") if shared else ():
+        try:
+            if note.read_text("utf-8", "surrogateescape").rstrip("\n") == str(tree / ".git"):
+                return True
+        except OSError:
+            continue  # it is being removed at this moment
+    return False
+
+
 def head_of(tree: Path) -> str:
     """What HEAD of *tree* says: a full sha where it is detached, else `ref: refs/heads/…`; empty where unreadable."""
     own = own_dir(tree)

@@ -22,13 +22,14 @@ class Turn:
 
     def __init__(self, folder: Path) -> None:
         self.folder, self.agent = folder, os.environ["MAM_SESSION"]
-        opened = json.loads((Path(os.environ["MAM_SPOOL"]).parent / "open.json").read_text())
-        self.where = ["--registry-dir", opened["registry_dir"], "--job", opened["job"]]
-        self.where += ["--attempt", str(opened["attempt"])]
-        job = Path(opened["registry_dir"], opened["job"])
-        self.record = json.loads((job / "job.json").read_text())
+        # The prompt that was typed last, as the agent remembers it.
+        heard = json.loads((Path(os.environ["MAM_SPOOL"]).parent / "memory.json").read_text("utf-8"))
+        job, attempt = re.findall(r"^\[MAM job ([a-z0-9_-]+), attempt ([0-9]+)\]", heard[-1])[0]
+        registry = os.environ["MAM_JOBS_DIR"]
+        self.where = ["--registry-dir", registry, "--job", job, "--attempt", attempt]
+        self.record = json.loads(Path(registry, job, "job.json").read_text("utf-8"))
         self.review = self.record.get("review")
-        found = re.match(r"loop-[0-9a-f]{8}", opened["job"])
+        found = re.match(r"loop-[0-9a-f]{8}", job)
         self.loop = found.group() if found else ""
 
     def play(self) -> None:
@@ -46,8 +47,9 @@ class Turn:
         match step:
             case {"gate": name}:
                 (self.folder / f"{self.loop}.{name}.at.{self.agent}").touch()
+                opened = [self.folder / f"{self.loop}.{each}.go" for each in (name, "all")]
                 deadline = time.monotonic() + WAIT_S
-                while not (self.folder / f"{self.loop}.{name}.go").exists() and time.monotonic() < deadline:
+                while not any(path.exists() for path in opened) and time.monotonic() < deadline:
                     time.sleep(0.02)
             case {"sh": command}:
                 done = subprocess.run(["sh", "-c", command], capture_output=True, text=True)
@@ -58,6 +60,7 @@ class Turn:
                 self.report(verdict, more)
 
     def report(self, verdict: str, more: dict[str, str]) -> None:
+        os.chdir(self.folder)  # its own directory may be gone by now
         words = ["--result", "failed" if verdict == "failed" else "done"]
         text = more.get("text", f"{self.agent} has looked.\n")
         if verdict in VERDICTS and self.review is not None:

@@ -29,7 +29,6 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
 
 @pytest.fixture
 def stage(built: Stage) -> Iterator[Stage]:
-    """The module's stage, with everybody idle before and after."""
+    """The module's stage, with everybody ready."""
     yield built
     built.quiet()
-    built.idle(*REVIEWERS)

@@ -13,7 +13,7 @@ from typing import Any
 from mam.broker import proof
 from mam.control_plane import loop_jobs, loops
 from mam.control_plane.loop_machine import State
-from mam.control_plane.rows import Job, Loop
+from mam.control_plane.rows import LIVE, Job, Loop
 from tests.support import MAM, Root, Said, git, until
 
 REVIEWERS = ("rev-a", "rev-b", "rev-c")
@@ -132,6 +132,10 @@ class Stage:
         with self.root.registry.view() as view:
             return loops.need(view, loop)
 
+    def row_or_none(self, loop: str) -> Loop | None:
+        with self.root.registry.view() as view:
+            return view.loop(loop)
+
     def state(self, loop: str) -> State:
         return loops.state_of(self.row(loop))
 
@@ -166,22 +170,31 @@ class Stage:
         return git(self.root.path, "for-each-ref", "--format=%(refname)", f"refs/mam/review/{loop}").splitlines()
 
     def quiet(self) -> None:
-        """Nobody works any more; what a test left open is ended."""
+        """Nobody works any more: what a test left open is ended, and who is gone comes back."""
         for child in self.children:
             if child.poll() is None:
                 child.kill()
             child.communicate()
         self.children.clear()
-        for loop in self._open_loops():
-            self.go(loop, "gate")
-            self.root.mam("loop", "cancel", loop)
-
-    def _open_loops(self) -> list[str]:
+        for plan in self.plans.glob("loop-????????.json"):
+            self.go(plan.stem, "all")
         with self.root.registry.view() as view:
-            return [loop.id for loop in view.loops(only_open=True)]
+            loops, jobs = view.loops(only_open=True), view.open_jobs()
+        for loop in loops:
+            self.root.mam("loop", "cancel", loop.id)
+        for job in jobs:
+            self.root.mam("job", "cancel", job.id)
+        for name in REVIEWERS:
+            self.back(name)
+
+    def back(self, name: str) -> None:
+        """Have an agent alive, at a screen that takes a prompt."""
+        if self.root.session(name).status not in LIVE:
+            assert self.root.mam("agent", "resume", name).code == 0
+        until(lambda: self.root.session(name).screen == "ready", within_s=60, what=f"{name} is ready")
 
     def idle(self, *agents: str) -> None:
-        """Wait until agents have no open job: the next test finds them free."""
+        """Wait until agents have no open job."""
 
         def free() -> bool:
             with self.root.registry.view() as view:
