@@ -64,7 +64,11 @@ ROWS = {
         "the same state, 0 extra effects",
         "the same rows; {extra} extra effects",
     ),
-    7: Row("{events} events replayed after the next dispatch", "100 % `stale_attempt`", "{stale} of {events}"),
+    7: Row(
+        "{stale} events of an attempt that come after the next dispatch, {duplicate} that come again",
+        "100 % `stale_attempt`; `duplicate` where it is on record",
+        "{stale} and {duplicate}, no effect",
+    ),
     8: Row("keys used for another job, session or topic, {messages} messages", "0 accepted", "{accepted} accepted"),
     9: Row(
         "{secrets} secrets, {tokens} of them job tokens, looked for in {processes} processes, {messages} messages "

@@ -153,17 +153,18 @@ def test_what_an_earlier_attempt_said_is_stale_after_the_next_dispatch(
     for job in crowd.jobs:
         jobs.cancel(desk.mam, job.id)
         jobs.retry(desk.mam, job.id)
-    before = state(desk.mam.registry)
-    old = recorded + held_back
-    dice.shuffle(old)
+    before, attempts, kept, orders = state(desk.mam.registry)
+    dice.shuffle(held_back)
 
-    outcomes = take(desk.inbox, old)
+    assert set(take(desk.inbox, held_back)) == {"stale_attempt"}
+    assert set(take(desk.inbox, recorded)) == {"duplicate"}
 
-    assert set(outcomes) == {"stale_attempt"}
-    assert state(desk.mam.registry) == before
-    assert {job.state for job in before[0]} == {"queued"}
-    figure("events", len(old))
-    figure("stale", outcomes.count("stale_attempt"))
+    after = state(desk.mam.registry)
+    assert (after[0], after[1], after[3]) == (before, attempts, orders)
+    assert len(after[2]) == len(kept) + len(held_back)  # stored, without effect
+    assert {job.state for job in before} == {"queued"}
+    figure("stale", len(held_back))
+    figure("duplicate", len(recorded))
 
 
 @pytest.mark.scorecard(8)
