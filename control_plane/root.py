@@ -39,8 +39,8 @@ def make(layout: Layout, *, in_git: bool = True) -> bool:
 
     Raises NoRepository, and FileRefused where `.mam` cannot be ours.
     """
-    if in_git and not gitfiles.is_bare_folder(layout.root):
-        git.top(layout.root)
+    if in_git and gitfiles.own_dir(layout.root) is None:
+        git.top(layout.root)  # the top of a repository, a bare one too, needs no question
     _own_folder(layout.mam)
     for folder in (layout.jobs, layout.logs, layout.secrets, layout.run, layout.broker):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

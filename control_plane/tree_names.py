@@ -46,6 +46,12 @@ def check_branch(folder: Path, branch: str) -> str:
 
 def check_path(root: Path, path: Path) -> None:
     """Raise PathTaken where no worktree can be made at *path*."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:
+        raise PathTaken(path=str(path), why=str(error.strerror), hint="give another --path") from error
     if path.resolve().is_relative_to(root.resolve()):
         raise PathTaken(path=str(path), why="it lies inside the main checkout", hint="give --path beside it")
     if len(os.fsencode(path.name)) > NAME_BYTES:

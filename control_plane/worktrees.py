@@ -137,8 +137,8 @@ def _planned(mam: Mam, wish: Wish, before: Worktree | None) -> Worktree:
     """
     root = mam.layout.root
     kept = before.branch if before is not None and git.branch_tip(root, before.branch) is not None else None
-    wanted = wish.branch or kept
-    branch = tree_names.check_branch(root, wanted or wish.name)
+    wanted = kept if wish.branch is None else wish.branch
+    branch = tree_names.check_branch(root, wish.name if wanted is None else wanted)
     path = wish.path or (Path(before.path) if before is not None else mam.layout.worktrees / wish.name)
     tree_names.check_path(root, path)
     tip = git.branch_tip(root, branch)
