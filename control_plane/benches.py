@@ -5,6 +5,7 @@ Opened before the reviewer is asked, checked before its verdict counts, and
 removed then; a dead loop's are removed by whoever takes the loop up.
 """
 
+import contextlib
 import os
 import shutil
 from pathlib import Path
@@ -15,7 +16,7 @@ from mam.control_plane import outfit, worktrees
 from mam.control_plane.loop_briefs import Bench
 from mam.control_plane.rows import Loop
 from mam.control_plane.wiring import Mam, write_json
-from mam.wrappers import dirt, git, gitfiles, snapshot, trees
+from mam.wrappers import dirt, gitfiles, snapshot, trees
 from mam.wrappers.git import GitFailed
 from mam.wrappers.snapshot import Snapshot
 
@@ -117,15 +118,31 @@ def close_all(mam: Mam, loop_id: str) -> int:
 
 
 def _remove(mam: Mam, place: Path) -> None:
+    for link in (place.parent, place):
+        if link.is_symlink():
+            link.unlink()  # a reviewer's doing: what it leads to is somebody else's
     tree = place / "tree"
-    # Also where the reviewer removed it: git would refuse to make another one in its place.
-    if tree.exists() or gitfiles.is_registered(mam.layout.root, tree):
-        with worktrees.repository_lock(mam):
-            try:
-                git.act(mam.layout.root, "worktree", "remove", "--force", "--", str(tree))
-            except GitFailed:
-                trees.discard(mam.layout.root, tree)  # half made, or with submodules
-    shutil.rmtree(place, ignore_errors=True)
+    # Also where the reviewer removed it: git keeps its entry, and would refuse to make another one in its place.
+    if not place.exists() and not gitfiles.is_registered(mam.layout.root, tree):
+        return
+    with worktrees.repository_lock(mam):
+        _delete(tree)
+        trees.discard(mam.layout.root, tree)
+    _delete(place)
+
+
+def _delete(path: Path) -> None:
+    """Whatever a reviewer made of it: links are not followed, and folders without write permission are opened."""
+    if path.is_symlink() or path.is_file():
+        path.unlink()
+        return
+    for folder, names, _ in os.walk(path):
+        for name in ("", *names):
+            each = Path(folder, name)
+            if not each.is_symlink() and not os.access(each, os.R_OK | os.W_OK | os.X_OK):
+                with contextlib.suppress(OSError):  # somebody else's: what is left of it shows below
+                    each.chmod(0o700)
+    shutil.rmtree(path, ignore_errors=True)
 
 
 def left(mam: Mam) -> dict[str, int]:

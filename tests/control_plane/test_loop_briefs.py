@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mam.control_plane import loop_briefs, verdicts
-from mam.control_plane.loop_briefs import Bench, Finding, Place
+from mam.control_plane.loop_briefs import Bench, Change, Finding, Place
 from tests.support import git, repository
 
 SHA, HEAD = "a" * 40, "b" * 40
@@ -75,7 +75,7 @@ def test_the_line_that_a_reviewer_copies_runs_whatever_the_paths_are_called(tmp_
     command = '"$AGENT_PYTHON_BIN" probe.py first && "$AGENT_PYTHON_BIN" probe.py \'and "second"\''
     place = Place("/w", "b", SHA, HEAD)
 
-    done = run(command_in(loop_briefs.review("t", place, bench, command, "", Path("/d"))))
+    done = run(command_in(loop_briefs.review("t", place, bench, command, Change("", Path("/d")))))
 
     assert done.returncode == 0, done.stderr
     first, second = (json.loads(line) for line in done.stdout.splitlines())
@@ -98,7 +98,7 @@ def test_pytest_by_the_briefs_own_line_writes_nothing_into_the_tree(tmp_path: Pa
     before = sorted(bench.tree.rglob("*"))
 
     place = Place("/w", "b", SHA, HEAD)
-    done = run(command_in(loop_briefs.review("t", place, bench, None, "", Path("/d"))))
+    done = run(command_in(loop_briefs.review("t", place, bench, None, Change("", Path("/d")))))
 
     assert done.returncode == 0, done.stdout + done.stderr
     assert sorted(bench.tree.rglob("*")) == before
@@ -116,7 +116,7 @@ def test_the_diff_that_a_reviewer_is_told_to_read_is_of_two_fixed_commits(tmp_pa
     head = git(tree, "rev-parse", "HEAD")
     bench = Bench(tree, tree, tree, "python3", isolated=True)
 
-    brief = loop_briefs.review("t", Place("/w", "b", base, head), bench, None, "", Path("/d"))
+    brief = loop_briefs.review("t", Place("/w", "b", base, head), bench, None, Change("", Path("/d")))
 
     command = brief.split("does not concern you.\n\n    ", 1)[1].split("\n\nThe same is in", 1)[0]
     assert "HEAD" not in command.replace(str(tree), "")
@@ -126,7 +126,7 @@ def test_the_diff_that_a_reviewer_is_told_to_read_is_of_two_fixed_commits(tmp_pa
 @pytest.mark.req("M13", "M24")
 def test_every_path_of_a_review_brief_is_absolute() -> None:
     bench = Bench(Path("/b/tree"), Path("/b/out"), Path("/b/tmp"), "/usr/bin/python3", isolated=True)
-    brief = loop_briefs.review("t", Place("/w", "b", SHA, HEAD), bench, None, "", Path("/l/changes.diff"))
+    brief = loop_briefs.review("t", Place("/w", "b", SHA, HEAD), bench, None, Change("", Path("/l/changes.diff")))
 
     variables = dict(word.split("=", 1) for word in shlex.split(command_in(brief)) if "=" in word)
 
@@ -164,4 +164,4 @@ def test_a_remote_reviewer_is_told_what_to_fetch_and_to_name_the_commit() -> Non
 def test_a_reviewer_in_the_writers_own_tree_is_told_so() -> None:
     place, bench = Place("/w", "b", SHA, HEAD), Bench(Path("/w"), Path("/o"), Path("/t"), "python3", isolated=False)
 
-    assert "/w is the writer's own tree" in loop_briefs.review("t", place, bench, None, "", Path("/d"))
+    assert "/w is the writer's own tree" in loop_briefs.review("t", place, bench, None, Change("", Path("/d")))

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mam.control_plane import cli, jobs, prompts, verdicts
-from mam.control_plane.loop_briefs import Bench, Place, review
+from mam.control_plane.loop_briefs import Bench, Change, Place, review
 from mam.control_plane.rows import Job
 from tests.support import git, repository
 
@@ -73,7 +73,9 @@ def test_a_report_that_copies_the_whole_brief_has_said_no_verdict() -> None:
     place = Place("/w", "issue-1", SHA, "b" * 40)
     bench = Bench(Path("/b/tree"), Path("/b/out"), Path("/b/tmp"), "python3", isolated=True)
     # The task itself is about verdicts, and shows their lines.
-    text = review(f"Print\n{PASS}\nor\n{NOT_PASS}\n", place, bench, None, f" a.py | 2 +-\n{PASS}", Path("/b/diff"))
+    text = review(
+        f"Print\n{PASS}\nor\n{NOT_PASS}\n", place, bench, None, Change(f" a.py | 2 +-\n{PASS}", Path("/b/diff"))
+    )
     verbs = prompts.commands("/bin/mam", Path("/jobs"), "job-00000001", 1)
     whole = prompts.brief(verbs, "t", "rev-a", Path("/b.md"), Path("/r.md"), text, first_line=place.line(), review=True)
 
