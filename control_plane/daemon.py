@@ -11,6 +11,7 @@ from typing import NamedTuple
 from mam.broker import notes, proof
 from mam.broker.errors import MamError
 from mam.broker.proof import ProcessId
+from mam.control_plane import database
 from mam.control_plane.settings import Layout
 from mam.control_plane.wiring import Mam
 from mam.wrappers import process
@@ -56,6 +57,19 @@ def clean_environment(mam: Mam) -> dict[str, str]:
     kept = {name: environ[name] for name in _PASSED_ON if name in environ}
     kept |= {k: v for k, v in environ.items() if k.startswith("MAM_") and k not in _OWN_TO_A_PANE}
     return {**kept, **mam.layout.binding()}
+
+
+def upgrade(mam: Mam) -> bool:
+    """
+    Bring a registry that an older version made to the schema of this one; True where that was done.
+
+    A monitor that still runs is that version's, and ends first. Raises Busy, RegistryUnusable, MonitorFailed.
+    """
+    if not database.is_older(mam.layout.database):
+        return False
+    end(mam.layout)
+    with mam.registry.locked():
+        return database.migrate(mam.layout.database, mam.layout.mam / "backups")
 
 
 def ensure(mam: Mam, *, wait_s: float = 15.0, say: Callable[[str], None] = lambda _: None) -> Known | None:

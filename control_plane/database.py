@@ -67,11 +67,23 @@ def version(connection: sqlite3.Connection, path: Path) -> int:
     return found
 
 
+def is_older(path: Path) -> bool:
+    """Whether there is a registry of an older version; False as well where it cannot be read: others say that."""
+    try:
+        connection = connect(path, read_only=True)
+        try:
+            return version(connection, path) < schema.VERSION
+        finally:
+            connection.close()
+    except (sqlite3.DatabaseError, RegistryUnusable):
+        return False
+
+
 def migrate(path: Path, backups: Path) -> bool:
     """
     Bring an older database to this version, after a backup; True where something was done.
 
-    For the monitor alone, under the writers' lock. Raises RegistryUnusable.
+    For `daemon.upgrade` alone, under the writers' lock. Raises RegistryUnusable.
     """
     connection = connect(path, read_only=False)
     try:

@@ -98,8 +98,6 @@ class Monitor:
         except Timeout as error:
             raise MonitorRuns(root=str(self._layout.root)) from error
         try:
-            with self._registry.locked():
-                database.migrate(self._layout.database, self._layout.mam / "backups")
             self._hold_signals()
             view = self._registry.watch()
             self._pass(view)

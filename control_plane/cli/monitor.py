@@ -12,10 +12,11 @@ def run(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    from mam.control_plane import monitor
+    from mam.control_plane import daemon, monitor
 
     args = verb(words, 2, "mam monitor run", "serve in the foreground until TERM; `mam up` does it for you", add_root)
     mam = Mam.open(root=args.root, by="monitor")
+    daemon.upgrade(mam)
     mam.check_place()
     return monitor.main(mam)
 

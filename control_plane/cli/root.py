@@ -50,6 +50,8 @@ def _up(words: list[str]) -> int:
 
     args = verb(words, 1, "mam up", "start broker and monitor, or find them running", add_root)
     mam = Mam.open(root=args.root)
+    if daemon.upgrade(mam):
+        say(f"the registry was brought to this version; a backup is in {mam.layout.mam / 'backups'}")
     known = daemon.ensure(mam, say=say)
     if known is None:
         raise Usage(
