@@ -18,6 +18,16 @@ JOB_KINDS = {
     "started": ({}, {"cwd": TEXT, "heartbeat_s": INT}),
     "heartbeat": ({}, {}),
     "progress": ({"note": "half way"}, {"note": [NOBODY, *TEXT], "percent": [*INT, -1, 101]}),
+    "asked": (
+        {"question_id": "0123456789ab", "question": "which?"},
+        {
+            "question_id": [NOBODY, *TEXT, "../../etc", "0123456789AB", "0123456789ab\n"],
+            "question": [NOBODY, *TEXT, "", "x" * 4001],
+            "choices": [7, "sqlite", [7], [""], ["x"] * 21, ["x" * 201]],
+            "timeout_s": [*INT, 0, -1, 86_401],
+            "fallback": [7, True, [], "x" * 4001],
+        },
+    ),
     "report": (
         {"result": "done", "report_sha256": SHA256, "report_bytes": 12},
         {
