@@ -16,7 +16,7 @@ from mam.control_plane import outfit, worktrees
 from mam.control_plane.loop_briefs import Bench
 from mam.control_plane.rows import Loop
 from mam.control_plane.wiring import Mam, write_json
-from mam.wrappers import dirt, gitfiles, snapshot, trees
+from mam.wrappers import dirt, git, gitfiles, snapshot, trees
 from mam.wrappers.git import GitFailed
 from mam.wrappers.snapshot import Snapshot
 
@@ -127,7 +127,11 @@ def _remove(mam: Mam, place: Path) -> None:
         return
     with worktrees.repository_lock(mam):
         _delete(tree)
-        trees.discard(mam.layout.root, tree)
+        if gitfiles.is_registered(mam.layout.root, tree):
+            try:
+                git.act(mam.layout.root, "worktree", "remove", "--force", "--", str(tree))
+            except GitFailed:
+                trees.discard(mam.layout.root, tree)  # locked by an add that was interrupted
     _delete(place)
 
 

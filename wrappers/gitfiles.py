@@ -63,10 +63,10 @@ def written_by_commits(tree: Path) -> list[Path]:
 
 def is_registered(root: Path, tree: Path) -> bool:
     """Whether the repository of *root* has an entry for a linked work tree at *tree*, be it there or gone."""
-    shared = shared_dir(root)
+    shared, place = shared_dir(root), tree.resolve()
     for note in (shared / "worktrees").glob("*/gitdir") if shared else ():
         try:
-            if note.read_text("utf-8", "surrogateescape").rstrip("\n") == str(tree / ".git"):
+            if Path(note.read_text("utf-8", "surrogateescape").rstrip("\n")).parent.resolve() == place:
                 return True
         except OSError:
             continue  # it is being removed at this moment
