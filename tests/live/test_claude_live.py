@@ -59,9 +59,9 @@ def test_a_permission_that_it_asks_for_is_seen_and_answered_by_a_person(team: Ro
     assert "turn_ended" in said, "its own hook tells the end of a turn"
 
 
-def test_a_failure_of_its_model_is_seen(team: Root) -> None:
+def test_a_failure_of_its_model_is_seen_and_passes(team: Root) -> None:
     life.hire(team, "claude", life.program("claude"), UNATTENDED)
-    life.is_seen_to_be_refused_by_its_model(team, 400)
+    life.is_seen_to_be_refused_by_its_model_and_works_on(team, 400)
 
 
 def test_a_folder_that_nobody_trusts_yet_is_a_dialog(team: Root, tmp_path: Path) -> None:

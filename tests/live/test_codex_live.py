@@ -96,9 +96,9 @@ def test_a_permission_that_it_asks_for_is_seen_and_answered_by_a_person(team: Ro
     assert (team.path / "asked-for").exists()
 
 
-def test_a_failure_of_its_model_is_seen(team: Root) -> None:
+def test_a_failure_of_its_model_is_seen_and_passes(team: Root) -> None:
     life.hire(team, "codex", life.program("codex"), UNATTENDED)
-    life.is_seen_to_be_refused_by_its_model(team, 401)
+    life.is_seen_to_be_refused_by_its_model_and_works_on(team, 401)
 
 
 def test_a_folder_that_nobody_trusts_yet_is_a_dialog(team: Root, tmp_path: Path) -> None:

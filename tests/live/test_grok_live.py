@@ -33,8 +33,8 @@ def test_a_stopped_agent_comes_back_with_the_same_conversation(team: Root) -> No
     life.comes_back_with_the_same_conversation(team)
 
 
-def test_a_failure_of_its_model_is_seen(team: Root) -> None:
-    life.is_seen_to_be_refused_by_its_model(team, 401)
+def test_a_failure_of_its_model_is_seen_and_passes(team: Root) -> None:
+    life.is_seen_to_be_refused_by_its_model_and_works_on(team, 401)
 
 
 def test_killing_broker_monitor_and_runner_in_mid_turn_loses_and_doubles_nothing(team: Root) -> None:

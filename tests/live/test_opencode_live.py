@@ -9,9 +9,9 @@ from tests.live import life
 from tests.live.life import bare as bare
 from tests.live.life import model as model
 from tests.standin.model import ModelStandIn
-from tests.support import Root, until
+from tests.support import Root
 
-pytestmark = pytest.mark.live
+pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]  # it starts slowly where much else runs
 
 PROGRAM = ("opencode",)
 UNATTENDED = "--auto"
@@ -58,9 +58,6 @@ def test_a_real_agent_receives_a_job_does_it_and_reports(team: Root) -> None:
 def test_a_stopped_agent_comes_back_with_the_same_conversation(team: Root) -> None:
     life.hire(team, "opencode", life.program("opencode"), UNATTENDED)
     life.comes_back_with_the_same_conversation(team)
-    team.ok("agent", "stop", "writer")
-    assert team.ok("agent", "resume", "writer")["generation"] == 3
-    until(lambda: "REMEMBERED: job-" in life.screen(team), what="the old transcript is drawn again")
 
 
 def test_two_agents_in_one_folder_come_back_each_with_its_own_conversation(team: Root) -> None:
@@ -86,9 +83,9 @@ def test_a_permission_that_it_asks_for_is_seen_and_answered_by_a_person(team: Ro
     assert (team.path / "asked-for").exists()
 
 
-def test_a_failure_of_its_model_is_seen(team: Root) -> None:
+def test_a_failure_of_its_model_is_seen_and_passes(team: Root) -> None:
     life.hire(team, "opencode", life.program("opencode"), UNATTENDED)
-    life.is_seen_to_be_refused_by_its_model(team, 401)
+    life.is_seen_to_be_refused_by_its_model_and_works_on(team, 401)
 
 
 def test_a_user_without_a_provider_is_asked_for_one(team: Root, tmp_path: Path) -> None:
