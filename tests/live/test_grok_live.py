@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.live import life
+from tests.live import accounts, life
 from tests.live.life import bare as bare
 from tests.live.life import model as model
 from tests.standin.model import ModelStandIn
@@ -18,9 +18,7 @@ PROGRAM = ("grok", "grok_cli_bin")
 @pytest.fixture
 def team(bare: Root, model: ModelStandIn, monkeypatch: pytest.MonkeyPatch) -> Root:
     """A control root whose tmux server gives its panes what grok needs to reach the stand-in."""
-    monkeypatch.setenv("XAI_API_KEY", "xai-stand-in")
-    monkeypatch.setenv("GROK_MODELS_BASE_URL", f"{model.url}/v1")
-    monkeypatch.setenv("GROK_XAI_API_BASE_URL", f"{model.url}/v1")
+    accounts.grok(monkeypatch, model)
     life.hire(bare, "grok", life.program(*PROGRAM), "-m", "standin-model")
     return bare
 
