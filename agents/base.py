@@ -20,7 +20,7 @@ class Signal(enum.Enum):
     WORKING = "working"  # a turn is under way
     ASKING = "asking"  # a permission is waited for
     DIALOG = "dialog"  # trust, login or another question that only a person should answer
-    ERROR = "error"  # the model or the account refuses
+    ERROR = "error"  # the model or the account refused the last turn; takes a prompt
     GONE = "gone"  # a bare shell or an exit message
 
 

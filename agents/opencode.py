@@ -7,17 +7,18 @@ menu is drawn over everything. Only opencode itself writes the hints, and only
 it closes a turn: with `▣`, who it was, and how long it took unless it failed.
 
 What it may do without asking is for its user to say, so nothing is forced
-here: by itself it runs commands unasked, but asks for whatever lies outside of
-its folder, as the folder of a job does from a worktree. A worker that nobody
-watches needs `--auto`, or `permission` in opencode's own settings. Its user
-also connects a provider once; without one it takes a free model of its
-maker's, if it can reach that.
+here: by itself it runs every command, but asks for whatever lies outside of its
+folder, as the briefs and reports of jobs do where it works in a worktree. No
+argument lets it reach just those. A worker that nobody watches needs `--auto`,
+or `permission.external_directory` for .mam in opencode's own settings. Its user
+also connects a provider once; without one it takes a free model of its maker's,
+where it can reach that.
 
 opencode draws its own conversation ids. They are found in its database, see
 `resume`; one that XDG_DATA_HOME or OPENCODE_DB puts elsewhere is not.
 
-A failure that was followed by nothing is shown again after a resume: ERROR
-lasts until a person has prompted it in its pane.
+A failure that nothing followed is on its screen again after a resume, and so
+it is ERROR until the next prompt.
 """
 
 import re
@@ -90,11 +91,8 @@ def launch(seat: Seat) -> Launch:
 
 def resume(seat: Seat) -> Launch | None:
     """
-    The command that continues the seat's conversation, found by itself where seat.conversation is None.
-
-    That is the one which the last launch continued, or else the only one that was begun in this folder since
-    then; among several, the only one that holds a job which was delivered here. None where that leaves a doubt.
-    Its database is opened for reading only.
+    The command that continues the seat's conversation, found by itself where seat.conversation is None (see
+    `kept.own`); None where that leaves a doubt. opencode's database is opened for reading only.
     """
     if any(word.partition("=")[0] in _NAMED for word in seat.args):
         return launch(seat)  # its user has named one already, and two end it at once

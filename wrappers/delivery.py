@@ -188,9 +188,9 @@ class Delivery:
         if not self._in_foreground():
             return "not_foreground"
         signal = self._agent.read(screen)
-        if signal in (Signal.ASKING, Signal.DIALOG, Signal.ERROR):
+        if signal in (Signal.ASKING, Signal.DIALOG):
             return "dialog"
-        if signal is not Signal.READY:
+        if signal not in (Signal.READY, Signal.ERROR):  # whether a failure still holds, only a prompt can tell
             return "busy"
         return "draft" if self._agent.draft(screen) else None
 
@@ -240,7 +240,7 @@ class Delivery:
 
     def _takes_keys(self, screen: Screen) -> bool:
         """Whether Enter would reach the agent's composer, and not a dialog or another program."""
-        asks = self._agent.read(screen) in (Signal.ASKING, Signal.DIALOG, Signal.ERROR)
+        asks = self._agent.read(screen) in (Signal.ASKING, Signal.DIALOG)
         return self._in_foreground() and not asks
 
     def _taken(self, screen: Screen, now: float) -> bool:

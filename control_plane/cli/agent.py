@@ -35,7 +35,9 @@ def _create(words: list[str]) -> int:
     def build(parser: Parser) -> None:
         add_root(parser)
         parser.add_argument("name", nargs="?", help="(with --worktree: ROLE-AGENT-WORKTREE without one)")
-        parser.add_argument("--agent", required=True, metavar="KIND", help="claude, codex, grok, command, scripted, …")
+        parser.add_argument(
+            "--agent", required=True, metavar="KIND", help="claude, codex, grok, opencode, command, scripted, …"
+        )
         parser.add_argument("--role", default="creator", help="one or more, separated by commas")
         place = parser.add_mutually_exclusive_group()
         place.add_argument("--cwd", "--workspace", metavar="DIR", help="where it works (default: here)")

@@ -51,3 +51,22 @@ def codex(monkeypatch: pytest.MonkeyPatch, model: ModelStandIn, home: Path, trus
     said = "\n".join(f'[projects."{path.resolve()}"]\ntrust_level = "trusted"' for path in trusted)
     (home / ".codex").mkdir()
     (home / ".codex" / "config.toml").write_text(CODEX_CONFIG.format(url=model.url, trusted=said), "utf-8")
+
+
+def opencode(monkeypatch: pytest.MonkeyPatch, model: ModelStandIn, home: Path, **settings: object) -> None:
+    """*settings* are added to those of its user."""
+    folder = home / ".config" / "opencode"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "models.json").write_text("{}", "utf-8")  # to know of every model there is costs it most of its start
+    monkeypatch.setenv("OPENCODE_MODELS_PATH", str(folder / "models.json"))
+    monkeypatch.setenv("OPENCODE_DISABLE_MODELS_FETCH", "1")
+    monkeypatch.setenv("npm_config_offline", "true")  # it would fetch a package for plug-ins
+    about = {"name": "standin-model", "tool_call": True, "limit": {"context": 128_000, "output": 8192}}
+    provider = {
+        "npm": "@ai-sdk/openai-compatible",
+        "name": "Stand-in",
+        "options": {"baseURL": f"{model.url}/v1", "apiKey": "stand-in"},
+        "models": {"standin-model": about},
+    }
+    used = {"model": "standin/standin-model", "small_model": "standin/standin-model", "provider": {"standin": provider}}
+    (folder / "opencode.json").write_text(json.dumps({**used, **settings}), "utf-8")

@@ -127,7 +127,7 @@ def comes_back_after_a_kill_in_mid_turn(team: Root) -> None:
     until(lambda: f"REMEMBERED: {job}" in screen(team), what="the answer names the job that was cut off", within_s=60)
 
 
-def is_seen_to_be_refused_by_its_model(team: Root, status: int) -> None:
+def is_seen_to_be_refused_by_its_model_and_works_on(team: Root, status: int) -> None:
     """*status* must be one that the agent does not try again by itself."""
     job = team.delegate("writer", f"HTTP: {status}")
     until(lambda: team.session("writer").screen == "error", what="the failure is recognised", within_s=60)
@@ -135,6 +135,12 @@ def is_seen_to_be_refused_by_its_model(team: Root, status: int) -> None:
     why = team.ok("why", job)
     assert (why["because"], why["next"]) == ("its screen is error", "look at its pane: mam agent attach writer")
     assert team.job(job).state == "running"  # a screen only raises the question
+
+    for verbs in (("job", "cancel", job), ("agent", "stop", "writer"), ("agent", "resume", "writer")):
+        team.ok(*verbs)
+    sent = team.mam("agent", "send", "writer", "Which jobs did you do before?")
+    assert sent.code == 0, f"{sent.err}{screen(team)}"
+    until(lambda: f"REMEMBERED: {job}" in screen(team), what="the next prompt is answered", within_s=60)
 
 
 def is_seen_to_ask_and_goes_on_once_answered(team: Root, command: str, yes: str) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.live import life
+from tests.live import accounts, life
 from tests.live.life import bare as bare
 from tests.live.life import model as model
 from tests.standin.model import ModelStandIn
@@ -15,35 +15,13 @@ pytestmark = pytest.mark.live
 
 PROGRAM = ("codex",)
 UNATTENDED = "--dangerously-bypass-approvals-and-sandbox"
-# Without the last two everything below /tmp, and so every control root of a test, could be written anyway.
-CONFIG = """\
-model = "gpt-5.4"
-model_provider = "standin"
-check_for_update_on_startup = false
-[model_providers.standin]
-name = "stand-in"
-base_url = "{url}/v1"
-wire_api = "responses"
-env_key = "STANDIN_KEY"
-[projects."{cwd}"]
-trust_level = "trusted"
-[projects."{elsewhere}"]
-trust_level = "trusted"
-[sandbox_workspace_write]
-exclude_slash_tmp = true
-exclude_tmpdir_env_var = true
-"""
 
 
 @pytest.fixture
 def team(bare: Root, model: ModelStandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Root:
     """A control root whose user has answered once what codex asks once, and has given it its model and key."""
-    monkeypatch.setenv("STANDIN_KEY", "stand-in")
     (tmp_path / "elsewhere").mkdir()
-    settings = tmp_path / "home" / ".codex"
-    settings.mkdir()
-    places = {"cwd": bare.path.resolve(), "elsewhere": (tmp_path / "elsewhere").resolve()}
-    (settings / "config.toml").write_text(CONFIG.format(url=model.url, **places), "utf-8")
+    accounts.codex(monkeypatch, model, tmp_path / "home", [bare.path, tmp_path / "elsewhere"])
     return bare
 
 
@@ -96,9 +74,9 @@ def test_a_permission_that_it_asks_for_is_seen_and_answered_by_a_person(team: Ro
     assert (team.path / "asked-for").exists()
 
 
-def test_a_failure_of_its_model_is_seen(team: Root) -> None:
+def test_a_failure_of_its_model_is_seen_and_passes(team: Root) -> None:
     life.hire(team, "codex", life.program("codex"), UNATTENDED)
-    life.is_seen_to_be_refused_by_its_model(team, 401)
+    life.is_seen_to_be_refused_by_its_model_and_works_on(team, 401)
 
 
 def test_a_folder_that_nobody_trusts_yet_is_a_dialog(team: Root, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from tests.live import life
+from tests.live import accounts, life
 from tests.live.life import bare as bare
 from tests.live.life import model as model
 from tests.standin.model import ModelStandIn
@@ -18,9 +18,7 @@ PROGRAM = ("grok", "grok_cli_bin")
 @pytest.fixture
 def team(bare: Root, model: ModelStandIn, monkeypatch: pytest.MonkeyPatch) -> Root:
     """A control root whose tmux server gives its panes what grok needs to reach the stand-in."""
-    monkeypatch.setenv("XAI_API_KEY", "xai-stand-in")
-    monkeypatch.setenv("GROK_MODELS_BASE_URL", f"{model.url}/v1")
-    monkeypatch.setenv("GROK_XAI_API_BASE_URL", f"{model.url}/v1")
+    accounts.grok(monkeypatch, model)
     life.hire(bare, "grok", life.program(*PROGRAM), "-m", "standin-model")
     return bare
 
@@ -33,8 +31,8 @@ def test_a_stopped_agent_comes_back_with_the_same_conversation(team: Root) -> No
     life.comes_back_with_the_same_conversation(team)
 
 
-def test_a_failure_of_its_model_is_seen(team: Root) -> None:
-    life.is_seen_to_be_refused_by_its_model(team, 401)
+def test_a_failure_of_its_model_is_seen_and_passes(team: Root) -> None:
+    life.is_seen_to_be_refused_by_its_model_and_works_on(team, 401)
 
 
 def test_killing_broker_monitor_and_runner_in_mid_turn_loses_and_doubles_nothing(team: Root) -> None:

@@ -44,7 +44,6 @@ def test_nothing_is_typed_before_the_agent_is_ready(
         (Signal.STARTING, "", True, "busy"),
         (Signal.ASKING, "", True, "dialog"),
         (Signal.DIALOG, "", True, "dialog"),
-        (Signal.ERROR, "", True, "dialog"),
         (Signal.READY, "a person's own words", True, "draft"),
         (Signal.READY, "", False, "not_foreground"),
     ],
@@ -66,6 +65,14 @@ def test_what_stands_in_the_way_is_named_after_the_deadline_with_what_was_seen(
     assert signal.value in outcome.evidence and draft in outcome.evidence
     assert terminal.done == []
     assert ledger.result(JOB, 1) is None  # nothing was tried, so it may be sent again
+
+
+def test_an_agent_whose_last_turn_failed_gets_the_next_prompt(
+    start: Callable[..., Delivery], terminal: Terminal
+) -> None:
+    terminal.signal = Signal.ERROR
+    assert terminal.drive(start()) == Outcome("submitted")
+    assert terminal.pastes == [PROMPT]
 
 
 def test_an_agent_that_left_the_foreground_gets_no_prompt(start: Callable[..., Delivery], terminal: Terminal) -> None:
