@@ -54,9 +54,11 @@ class Flooder:
         assert running is not None and known is not None
         self._run_dir = mam.layout.run_dir("writer")
         self.monitor = psutil.Process(known.process.pid)
-        login = server.endpoint(mam.layout.secrets, running.port, "runner")
-        self._bus = MqttBus(login, topics.root(mam.fingerprint))
-        self._bus.wait_ready(10)
+        self._buses: dict[str, MqttBus] = {}
+        for user in ("runner", "control"):
+            login = server.endpoint(mam.layout.secrets, running.port, user)
+            self._buses[user] = MqttBus(login, topics.root(mam.fingerprint))
+            self._buses[user].wait_ready(10)
         self._token, self.job, self._producer = keys.load(mam.layout.job_key(job)), job, Producer("verb")
         self.peak = self.rss()
 
@@ -71,7 +73,9 @@ class Flooder:
         return str(body["id"]), seal(body, token=self._token, use="event-mac", scope=self.job, topic=topic)
 
     def throw(self, topic: str, wire: bytes, *, retain: bool) -> None:
-        until(lambda: self._bus.publish(topic, wire, retain=retain), what="the client's queue has room")
+        """Publish as the user that may."""
+        bus = self._buses["control" if topic.endswith("/state") else "runner"]
+        until(lambda: bus.publish(topic, wire, retain=retain), what="the client's queue has room")
         self.peak = max(self.peak, self.rss())
 
     def speak_sense(self) -> str:
@@ -82,7 +86,8 @@ class Flooder:
         return event_id
 
     def close(self) -> None:
-        self._bus.close(flush_s=60)
+        for bus in self._buses.values():
+            bus.close(flush_s=60)
 
 
 @pytest.fixture
@@ -97,11 +102,8 @@ def flooder(root: Root) -> Iterator[Flooder]:
 
 def places(pattern: str, job: str) -> list[str]:
     """Topics that *pattern* lets through: a known one, an unknown one, and one that is none."""
-    return {
-        "jobs/+": [topics.job(job), topics.job("job-ffffffffffff"), "jobs/NO-JOB"],
-        "agents/+/events": [topics.events("writer"), topics.events("nobody"), "agents/0123/events"],
-        "agents/+/presence": [topics.presence("writer"), topics.presence("nobody"), "agents/ä/presence"],
-    }[pattern]
+    known = {"jobs": job, "agents": "writer", "loops": "loop-00000001"}[pattern.split("/")[0]]
+    return [pattern.replace("+", name) for name in (known, "nobody-there", "NO-\u00e4")]
 
 
 @pytest.mark.scorecard(10)
@@ -113,7 +115,7 @@ def test_after_a_thousand_garbage_messages_a_topic_the_next_good_one_is_recorded
     for pattern in SUBSCRIBED:
         topics_of = places(pattern, flooder.job)
         for n in range(A_TOPIC):
-            flooder.throw(topics_of[n % 3], garbage(dice, good), retain=pattern.endswith("presence"))
+            flooder.throw(topics_of[n % 3], garbage(dice, good), retain=pattern.endswith(("presence", "state")))
 
     began = time.monotonic()
     event_id = flooder.speak_sense()
