@@ -118,13 +118,13 @@ def overdue(job: Job, attempt: Attempt, *, now: int, began: int = 0, gaps: Seque
             return Overdue("agent_blocked", f"no `started` within {job.started_within_s:g} s of the prompt")
         return None
     # The runner gives up by itself after deliver_within_s; this is for runners that cannot be reached.
-    since = attempt.received_at or max(attempt.created_at, began)
-    if lasted(since, now, gaps) > reach_ms(job):
+    if left_ms(job, attempt, now=now, began=began, gaps=gaps) < 0:
         reached = "received but never submitted" if attempt.received_at else "never received by the runner"
         return Overdue("agent_blocked", f"not delivered within {job.deliver_within_s:g} s: {reached}")
     return None
 
 
-def reach_ms(job: Job) -> float:
-    """How long the monitor tries to hand a prompt to a runner."""
-    return job.deliver_within_s * 1500 + 5000
+def left_ms(job: Job, attempt: Attempt, *, now: int, began: int, gaps: Sequence[Gap]) -> float:
+    """How long the monitor will still try to hand over a prompt; see `overdue`."""
+    since = attempt.received_at or max(attempt.created_at, began)
+    return job.deliver_within_s * 1500 + 5000 - lasted(since, now, gaps)

@@ -6,11 +6,11 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 from mam.broker.errors import MamError
-from mam.control_plane import jobs, leases, liveness, projection, questions, reconcile, repo_watch, watch
+from mam.control_plane import job_machine, jobs, leases, liveness, projection, questions, reconcile, repo_watch, watch
 from mam.control_plane.gaps import Gaps
 from mam.control_plane.inbox import Inbox
 from mam.control_plane.registry import Registry
-from mam.control_plane.rows import LIVE, PRESUMED, Finding, Job
+from mam.control_plane.rows import LIVE, PRESUMED, Attempt, Finding, Job
 from mam.control_plane.signs import Signs
 from mam.control_plane.sweep import Sweep
 from mam.control_plane.view import View
@@ -33,6 +33,10 @@ class Looking:
         self._reconcile_at = 0.0
         self._drifts: list[reconcile.Drift] = []
         self._once: set[tuple[str, str]] = set()  # differences of the last pass: the second sight counts
+
+    def deliverable_ms(self, job: Job, attempt: Attempt) -> float:
+        """How long a prompt is still worth being typed: after that its job is given up."""
+        return job_machine.left_ms(job, attempt, now=self._clock(), began=self._began, gaps=self._gaps.found)
 
     def tick(self, view: View, problem: str, cards: Iterable[str]) -> list[Finding]:
         """
@@ -70,7 +74,7 @@ class Looking:
         projection.write(self._mam)
 
     def _jobs(self, view: View, now: int) -> list[Finding]:
-        for question in questions.overdue(view, now):
+        for question in questions.overdue(view, now, self._gaps.found):
             questions.answer(self._mam, question.id, question.fallback or "", by="timeout")
         seen = watch.Watched(self._sweep, self._heard, self._signs, self._began, now, self._gaps.found)
         verdicts, findings = watch.jobs_now(view, seen, patience(self._mam))

@@ -3,7 +3,7 @@
 import json
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from mam.broker import topics
 from mam.broker.bodies import Producer, now_ms
@@ -12,7 +12,7 @@ from mam.broker.events import USE_COMMAND
 from mam.broker.signing import seal
 from mam.control_plane.inbox import Settling
 from mam.control_plane.keyring import Keyring
-from mam.control_plane.rows import LIVE, OPEN, Order
+from mam.control_plane.rows import LIVE, OPEN, Attempt, Job, Order
 from mam.control_plane.view import View
 
 _log = logging.getLogger("mam.outbox")
@@ -24,8 +24,10 @@ SAY_KEPT_MS = 3000  # less than `agent send` waits beyond its limit
 
 
 class Outbox:
-    def __init__(self, keyring: Keyring) -> None:
+    def __init__(self, keyring: Keyring, deliverable_ms: Callable[[Job, Attempt], float]) -> None:
+        """*deliverable_ms* says how long a prompt is still wanted: a copy of it may wait in a runner's socket."""
         self._keyring = keyring
+        self._deliverable_ms = deliverable_ms
         self._producer = Producer("monitor")
         self._due: dict[str, tuple[int, float]] = {}
 
@@ -42,10 +44,20 @@ class Outbox:
             tries, due = self._due.get(order.id, (0, 0.0))
             if now < due or bus is None:
                 continue
-            if self._send(bus, order.session, order.kind, _data(order), order.job, order.attempt):
+            if self._send(bus, order.session, order.kind, self._data(view, order), order.job, order.attempt):
                 pause_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2**tries)
                 self._due[order.id] = (tries + 1, now + pause_s)
         return pointless
+
+    def _data(self, view: View, order: Order) -> dict[str, object]:
+        """What an order says on the wire; what is to be typed also until when, since a runner may be stopped."""
+        data: dict[str, object] = json.loads(order.data)
+        if order.kind == "say":
+            data["expires_at"] = order.created_at + json.loads(order.data)["deliver_within_s"] * 1000
+        job, attempt = view.job(order.job), view.attempt(order.job, order.attempt)
+        if order.kind == "dispatch" and job is not None and attempt is not None:
+            data["expires_at"] = max(0, now_ms() + round(self._deliverable_ms(job, attempt)))
+        return data
 
     def hurry(self) -> None:
         """Make orders due at once: the broker, or a runner, has just come back."""
@@ -92,11 +104,3 @@ class Outbox:
                 return False  # whoever sent it was told that it did not arrive
         # Bound to one life of the session: the next one has nothing to interrupt.
         return session.status in LIVE and session.incarnation == order.incarnation
-
-
-def _data(order: Order) -> dict[str, object]:
-    """What an order says on the wire: free text also when its sender gives up, since it may wait in a socket."""
-    data: dict[str, object] = json.loads(order.data)
-    if order.kind == "say":
-        data["expires_at"] = order.created_at + json.loads(order.data)["deliver_within_s"] * 1000
-    return data

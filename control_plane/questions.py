@@ -6,12 +6,14 @@ that waits for it looks; where none waits any more it is typed into the pane.
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from mam.broker import notes, proof, spool
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError, Usage
+from mam.control_plane.gaps import Gap, lasted
 from mam.control_plane.jobs import need
 from mam.control_plane.registry import Transaction
 from mam.control_plane.rows import LIVE, OPEN, Job, Order, Question
@@ -32,12 +34,12 @@ def folder(job: Job) -> Path:
     return Path(job.folder) / "answers"
 
 
-def overdue(view: View, now: int) -> list[Question]:
+def overdue(view: View, now: int, gaps: Sequence[Gap] = ()) -> list[Question]:
     """Open questions whose time is over and which named an answer for that case."""
     return [
         each
         for each in view.open_questions()
-        if each.timeout_s and each.fallback is not None and now - each.asked_at > each.timeout_s * 1000
+        if each.timeout_s and each.fallback is not None and lasted(each.asked_at, now, gaps) > each.timeout_s * 1000
     ]
 
 

@@ -162,7 +162,7 @@ class Delivery:
     def _wait(self, now: float) -> Outcome | None:
         screen = self._mux.screen(self._pane)
         blocked = self._obstacle(screen)
-        if blocked is None:
+        if blocked is None and now < self._deadline:  # a runner that was stopped finds its time over
             if not self._brief_is_intact():
                 return Outcome("refused", "brief_altered", "the brief is not the one that was delegated")
             self._before = screen.text
@@ -180,7 +180,7 @@ class Delivery:
             self._due = now + self._agent.submit_pause_s
             return None
         if now >= self._deadline:
-            return Outcome("refused", blocked, tail(screen))
+            return Outcome("refused", blocked or "unsubmitted", tail(screen))
         self._due = now + LOOK_EVERY_S
         return None
 

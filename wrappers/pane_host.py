@@ -68,9 +68,7 @@ class PaneHost:
         readable, writable, _ = select.select([self._master, self._requests], writers, [])
         if writable:
             self._typed = self._typed[os.write(self._master, self._typed[:1024]) :]
-        if self._requests in readable:
-            self._take_requests()
-        if self._master in readable:
+        if self._master in readable:  # first: whoever asks for the screen asks for what was said before
             try:
                 data = os.read(self._master, 65536)
             except OSError as error:
@@ -80,6 +78,8 @@ class PaneHost:
             if not data:
                 return False
             self._feed(data)
+        if self._requests in readable:
+            self._take_requests()
         return True
 
     def _feed(self, data: bytes) -> None:

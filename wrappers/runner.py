@@ -237,11 +237,12 @@ class Runner:
         if current is not None:
             self._report_delivery(job, attempt, Outcome("refused", "busy", f"{current.job} is being delivered"))
             return
+        left_s = _left_s(order)
+        if left_s <= 0:
+            _log.warning("%s came too late to be typed", job)
+            return  # its job was given up, or whoever sent it was told that it did not arrive
         if isinstance(order, Dispatch):
             self._next_key = keys.load(Path(order.key_file))
-        elif (left_s := _left_s(order)) <= 0:
-            _log.warning("%s came too late to be typed", job)
-            return  # whoever sent it was told that it did not arrive
         else:
             order = order.model_copy(update={"deliver_within_s": left_s})
         self._link.say("delivery", {"state": "received"}, job=job, attempt=attempt)
@@ -298,7 +299,7 @@ class Runner:
 
 
 def _left_s(order: Say) -> int:
-    """How long free text may still be typed: a stopped runner finds it in its socket when nobody wants it any more."""
+    """How long an order may still be typed: a stopped runner finds it in its socket when nobody wants it any more."""
     if order.expires_at is None:
         return order.deliver_within_s
     return min(order.deliver_within_s, (order.expires_at - now_ms()) // 1000)

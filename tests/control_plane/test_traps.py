@@ -229,7 +229,7 @@ def test_junk_in_a_spool_says_nothing_about_a_job(desk: Desk) -> None:
 def test_free_text_is_not_typed_long_after_its_sender_was_told_that_it_failed(desk: Desk) -> None:
     desk.session()
     sessions.send(desk.mam, "writer", "hello")
-    bus, outbox = Paper(), Outbox(desk.keyring)
+    bus, outbox = Paper(), Outbox(desk.keyring, lambda *_: 60_000)
     with desk.mam.registry.transaction() as tx:
         tx.put(replace(tx.orders()[0], created_at=now_ms() - 70_000))
 
@@ -241,7 +241,7 @@ def test_free_text_is_not_typed_long_after_its_sender_was_told_that_it_failed(de
 def test_an_order_that_was_answered_is_remembered_no_longer(desk: Desk) -> None:
     desk.session()
     desk.job()
-    bus, outbox = Paper(), Outbox(desk.keyring)
+    bus, outbox = Paper(), Outbox(desk.keyring, lambda *_: 60_000)
     with desk.mam.registry.view() as view:
         outbox.relay(bus, view, 1.0)  # type: ignore[arg-type]
     assert len(outbox._due) == len(bus.sent) == 1

@@ -12,13 +12,16 @@ from pathlib import Path
 
 import pytest
 
+from mam.agents.base import Signal as AgentSignal
 from mam.broker import proof, topics
 from mam.broker.bodies import now_ms
-from mam.broker.events import Signal
+from mam.broker.events import Say, Signal
 from mam.control_plane import jobs, seats, session_machine, watch
 from mam.control_plane.monitor import Monitor
+from mam.wrappers.delivery import Ledger
 from tests.control_plane.conftest import Desk
 from tests.support import Root, until
+from tests.wrappers.terminal import Terminal
 
 EVENTS = topics.events("writer")
 HOUR_S = 3600
@@ -66,6 +69,11 @@ class Night:
     @property
     def state(self) -> str:
         return self.desk.row(self.job.id).state
+
+    @property
+    def open_questions(self) -> int:
+        with self.desk.mam.registry.view() as view:
+            return len(view.open_questions())
 
     @property
     def findings(self) -> list[str]:
@@ -159,6 +167,24 @@ class TestClocks:
         night.pass_by(30)
 
         assert night.state == "running"
+
+    def test_a_question_gets_no_fallback_while_everybody_slept(self, night: Night) -> None:
+        night.submitted()
+        night.say("started")
+        asked = {
+            "question_id": "0123456789ab",
+            "question": "which?",
+            "choices": ["a", "b"],
+            "timeout_s": 3600,
+            "fallback": "a",
+        }
+        night.say("asked", **asked)
+
+        night.jump(10 * HOUR_S)
+        assert night.open_questions == 1
+        night.pass_by(3700)
+
+        assert night.open_questions == 0
 
     @pytest.mark.parametrize("junk", ["", "[]", "null", '{"gaps": 1}', '{"gaps": [[1]]}', '{"gaps": [[0, Infinity]]}'])
     def test_a_torn_note_of_the_sleeps_is_none(self, night: Night, junk: str) -> None:
@@ -308,6 +334,17 @@ class TestStoppedRunners:
         assert root.mam("job", "wait", root.delegate(), "--timeout", "30").code == 0
         assert job not in self.heard(root)
         assert root.job(job).state == "agent_blocked"
+
+    def test_a_delivery_that_was_stopped_while_it_waited_pastes_nothing_after_its_time(self, tmp_path: Path) -> None:
+        terminal, ledger = Terminal(), Ledger(tmp_path / "deliveries")
+        terminal.signal = AgentSignal.WORKING
+        delivery = terminal.delivery(Say(prompt="do it", deliver_within_s=30), ledger)
+        assert terminal.drive(delivery, until=5.0) is None
+
+        terminal.signal = AgentSignal.READY
+        outcome = delivery.step(3600.0)
+
+        assert outcome is not None and (outcome.state, terminal.done) == ("refused", [])
 
 
 class TestScreens:
