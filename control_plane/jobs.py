@@ -81,6 +81,12 @@ class JobEnded(MamError):
     remedy_text = "`mam job retry {job}` makes a new attempt"
 
 
+class JobOfLoop(MamError):
+    code = "job_of_loop"
+    message = "{job} belongs to the loop {loop}, which asks for it itself"
+    remedy_text = "`mam why {loop}` says what it waits for; `mam loop resume {loop}` asks again"
+
+
 class JobFilesGone(MamError):
     code = "job_files_gone"
     message = "the files of {job} are gone from {folder}"
@@ -363,6 +369,14 @@ def retry(mam: Mam, job_id: str, session: str | None = None) -> Job:
         raise SessionBusy(session=session or job.session, job="one that came first") from error
     spool.wake(mam.layout.monitor_wake)
     return again
+
+
+def check_own(view: View, job_id: str) -> None:
+    """Whether a person may try this job again: an open loop asks for its own. Raises UnknownJob, JobOfLoop."""
+    job = need(view, job_id)
+    loop = view.loop(job.loop) if job.loop else None
+    if loop is not None and loop.ended_at is None:
+        raise JobOfLoop(job=job_id, loop=loop.id)
 
 
 def set_aside_report(job: Job) -> None:

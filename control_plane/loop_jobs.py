@@ -54,7 +54,7 @@ class LoopJobs:
         """
         Which attempt of its job carries *order* out; decided once and kept, so that a successor waits for the same.
 
-        A job that somebody tried again by hand, and that is open, is taken over.
+        A job that is open all the same, since it was tried again by itself, is taken over.
         """
         reviewer = order.reviewer if isinstance(order, Ask) else None
         with self._mam.registry.transaction() as tx:

@@ -281,7 +281,7 @@ class LoopRun:
                 jobs.cancel(self._mam, job_id, f"the loop {self._loop.id} was cancelled")
 
     def _leave(self) -> None:
-        self._lease.release()
+        self._lease.take_over(None)
         benches.close_all(self._mam, self._loop.id)
         if self._state.phase == "ended":
             with contextlib.suppress(MamError):  # a remote that is away keeps it until `loop archive`

@@ -203,6 +203,9 @@ def _jobs(prompts: list[str]) -> list[str]:
 
 
 def _shell(command: str, folder: Path | None = None) -> None:
+    if folder is not None and not folder.is_dir():
+        _say(f"there is no {folder}")
+        return
     clean = ["env", "PYTHONDONTWRITEBYTECODE=1"] if folder else []  # nothing may be left in a review's tree
     done = process.run([*clean, "sh", "-c", command], cwd=folder, timeout_s=600, expect=())
     _say(f"$ {command.splitlines()[0][:120]}")

@@ -273,6 +273,8 @@ def _retry(words: list[str]) -> int:
 
     args = verb(words, 2, "mam job retry job-0123456789ab", "make a new attempt of an ended job", build)
     mam = _open(args)
+    with mam.registry.view() as view:
+        jobs.check_own(view, args.job)
     job = jobs.retry(mam, args.job, args.to)
     daemon.ensure_after(mam, "the job is kept and will be sent", say)
     emit(args, views.job_data(job), f"{job.id}: attempt {job.attempt}, {job.state}")

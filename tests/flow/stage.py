@@ -188,10 +188,9 @@ class Stage:
             self.back(name)
 
     def back(self, name: str) -> None:
-        """Have an agent alive, at a screen that takes a prompt."""
+        """Have an agent alive."""
         if self.root.session(name).status not in LIVE:
             assert self.root.mam("agent", "resume", name).code == 0
-        until(lambda: self.root.session(name).screen == "ready", within_s=60, what=f"{name} is ready")
 
     def idle(self, *agents: str) -> None:
         """Wait until agents have no open job."""
