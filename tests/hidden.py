@@ -211,8 +211,9 @@ def _(tree: Path, _patch: Patch) -> str:
 @way("a submodule's commit that nobody else has")
 def _(tree: Path, _patch: Patch) -> str:
     sha = commit(tree / "part", "notes.txt")
-    git(tree, "add", "part")
-    git(tree, "commit", "-qm", "newer part")
+    seen = ("-c", "diff.ignoreSubmodules=none", "-c", "submodule.part.ignore=none")
+    git(tree, *seen, "add", "part")
+    git(tree, *seen, "commit", "-qm", "newer part")
     return f"part: submodule commit {sha[:12]} is on no remote"
 
 

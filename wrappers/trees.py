@@ -4,6 +4,8 @@ import contextlib
 import hashlib
 import os
 import shutil
+import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -37,17 +39,35 @@ class Tree(NamedTuple):
 def listed(folder: Path) -> list[Tree]:
     """All worktrees of the repository, the main one first. Raises GitFailed."""
     found = []
-    for record in git.ask(folder, "worktree", "list", "--porcelain", "-z").split("\0\0"):
-        said: dict[str, str] = {}
+    said = _patiently(lambda: git.ask(folder, "worktree", "list", "--porcelain", "-z"))
+    for record in said.split("\0\0"):
+        of: dict[str, str] = {}
         for line in record.strip("\0").split("\0"):
             name, _, value = line.partition(" ")
-            said[name] = value
-        if "worktree" in said:
-            path = Path(said["worktree"])
-            branch = said["branch"].removeprefix("refs/heads/") if "branch" in said else None
-            missing = not path.is_dir()
-            found.append(Tree(path, said.get("HEAD"), branch, "bare" in said, said.get("locked"), missing))
+            of[name] = value
+        if "worktree" in of:
+            path = Path(of["worktree"])
+            branch = of["branch"].removeprefix("refs/heads/") if "branch" in of else None
+            found.append(Tree(path, of.get("HEAD"), branch, "bare" in of, of.get("locked"), not path.is_dir()))
     return found
+
+
+def _patiently(call: Callable[[], str]) -> str:
+    """Where git trips over the half-written files of a worktree that somebody adds at this moment, ask it again."""
+    for wait_s in (0.05, 0.2, 0.5):
+        try:
+            return call()
+        except GitFailed as error:
+            if not _tripped(error):
+                raise
+            time.sleep(wait_s)
+    return call()
+
+
+def _tripped(error: GitFailed) -> bool:
+    """Whether git failed because of what others do to the repository's worktrees without our lock."""
+    why = str(error.data["why"])
+    return "worktrees/" in why and ("failed to read" in why or "No such file or directory" in why)
 
 
 def find(folder: Path, path: Path) -> Tree | None:
@@ -68,7 +88,11 @@ def half_made(tree: Tree) -> bool:
 
 def is_ours(folder: Path, tree: Tree) -> bool:
     """Whether the work tree behind an entry of *folder*'s repository says itself that it belongs there."""
-    own, shared = gitfiles.named_dir(tree.path), gitfiles.shared_dir(folder)
+    return _says_ours(folder, tree.path)
+
+
+def _says_ours(folder: Path, path: Path) -> bool:
+    own, shared = gitfiles.named_dir(path), gitfiles.shared_dir(folder)
     return own is not None and shared is not None and own.parent.resolve() == shared / "worktrees"
 
 
@@ -116,7 +140,7 @@ def add_existing(folder: Path, path: Path, branch: str) -> None:
     """Add a worktree on an existing branch; when it raises, no tree is left."""
     try:
         faults.point("tree.add")
-        git.act(folder, "worktree", "add", "--", str(path), branch)
+        _add(folder, path, "--", str(path), branch)
         faults.point("tree.added")
     except BaseException:
         discard(folder, path)
@@ -127,11 +151,33 @@ def add_detached(folder: Path, path: Path, sha: str) -> None:
     """Add a worktree whose HEAD is exactly *sha*; when it raises, no tree is left."""
     try:
         faults.point("review.tree.add")
-        git.act(folder, "worktree", "add", "--detach", "--", str(path), sha)
+        _add(folder, path, "--detach", "--", str(path), sha)
         faults.point("review.tree.added")
     except BaseException:
         discard(folder, path)
         raise
+
+
+def _add(folder: Path, path: Path, *words: str) -> None:
+    """
+    `git worktree add`, and again where a `git worktree prune` of somebody's took its entry while it was made.
+
+    git may even report success then, so the entry is looked at. Raises GitFailed.
+    """
+    was_empty = not path.is_dir() or not any(path.iterdir())
+    for left in range(4, -1, -1):
+        try:
+            git.act(folder, "worktree", "add", *words)
+            entry = find(folder, path)
+            if entry is not None and not half_made(entry):
+                return
+        except GitFailed as error:
+            if not left or not _tripped(error):
+                raise
+        if was_empty and _says_ours(folder, path):
+            shutil.rmtree(path)
+        discard(folder, path)
+    raise GitFailed(words="worktree add", folder=str(folder), why=f"the entry of {path} was removed while it was made")
 
 
 def discard(folder: Path, path: Path) -> None:
