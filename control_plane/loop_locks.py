@@ -1,4 +1,4 @@
-"""Which process carries a loop out: locks that live as long as it does. Standard library only."""
+"""Which process carries a loop out: locks that live as long as it does."""
 
 import contextlib
 from collections.abc import Generator
@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mam.broker import topics
 from mam.broker.errors import Busy, MamError
-from mam.control_plane import locks
+from mam.control_plane import filesystems, locks
 from mam.control_plane.wiring import Mam
 
 
@@ -22,11 +22,12 @@ def held(mam: Mam, loop_id: str) -> Generator[None]:
     Be the one process that carries this loop out.
 
     The lock lives as long as the process: a killed one's successor gets it at
-    once, a living one's never. Raises LoopRuns, BadName.
+    once, a living one's never. Raises LoopRuns, BadName, NetworkFileSystem.
     """
     mam.check_place()
     topics.check_name(loop_id, "loop")  # it becomes a file's name
     mam.layout.loops.mkdir(mode=0o700, exist_ok=True)
+    filesystems.check(mam.layout.loops)
     with contextlib.ExitStack() as stack:
         try:
             # Not at once: whoever asks `runs` holds it for a moment.

@@ -13,7 +13,7 @@ from pathlib import Path
 from mam.broker import keys, server
 from mam.broker.bodies import now_ms
 from mam.broker.errors import FileRefused, Usage
-from mam.control_plane import daemon, job_machine, jobs, seats
+from mam.control_plane import daemon, filesystems, job_machine, jobs, seats
 from mam.control_plane.registry import Registry, Transaction
 from mam.control_plane.rows import LIVE, OPEN, Job, Loop, Worktree
 from mam.control_plane.settings import Layout
@@ -37,11 +37,12 @@ def make(layout: Layout, *, in_git: bool = True) -> bool:
     """
     Make the control root; True where it was made, False where it was there. Doing it twice repairs what is missing.
 
-    Raises NoRepository, and FileRefused where `.mam` cannot be ours.
+    Raises NoRepository, NetworkFileSystem, and FileRefused where `.mam` cannot be ours.
     """
     if in_git and gitfiles.own_dir(layout.root) is None:
         git.top(layout.root)  # the top of a repository, a bare one too, needs no question
     _own_folder(layout.mam)
+    filesystems.check(layout.mam)
     for folder in (layout.jobs, layout.logs, layout.secrets, layout.run, layout.broker):
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     if in_git:

@@ -60,7 +60,6 @@ class Turn:
                 self.report(verdict, more)
 
     def report(self, verdict: str, more: dict[str, str]) -> None:
-        os.chdir(self.folder)  # its own directory may be gone by now
         words = ["--result", "failed" if verdict == "failed" else "done"]
         text = more.get("text", f"{self.agent} has looked.\n")
         if verdict in VERDICTS and self.review is not None:
@@ -72,7 +71,8 @@ class Turn:
         report = Path(self.record["report"])
         report.parent.mkdir(exist_ok=True)
         report.write_text(text, "utf-8")
-        subprocess.run([str(Path(sys.executable).parent / "mam"), "job", "report", *self.where, *words], check=True)
+        command = [str(Path(sys.executable).parent / "mam"), "job", "report", *self.where, *words]
+        subprocess.run(command, cwd=self.folder, check=True)  # its own directory may be gone by now
 
 
 if __name__ == "__main__":
