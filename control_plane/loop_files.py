@@ -90,7 +90,7 @@ def rounds_table(state: State) -> list[list[str]]:
     rows = []
     for each in state.rounds:
         said = ", ".join(f"{review.reviewer} {review.verdict or '–'}" for review in each.reviews)
-        mark = "superseded" if each.stale else "snapshot" if each.captured else "commit"
+        mark = "superseded" if each.stale else "snapshot" if each.captured else "commit" if each.head else "-"
         rows.append([str(each.number), each.head[:12] or "-", mark, said or "-"])
     return rows
 

@@ -35,9 +35,19 @@ def step_of(order: Work | Ask) -> str:
     return f"r{order.round}/work/{order.attempt}"
 
 
+def name_of(loop_id: str, order: Work | Ask) -> str:
+    """The name of the job that carries *order* out."""
+    return job_id(loop_id, order.round, order.reviewer if isinstance(order, Ask) else None)
+
+
 def is_ambiguous(loop_id: str) -> bool:
     """Whether a job of this loop could have the name of another loop's."""
     return re.search(r"-[rw][0-9]+(-|$)", loop_id) is not None
+
+
+def _is_done(job: Job) -> bool:
+    """Whether a creator's job came to an end that counts, early or late."""
+    return job.state == "reported" and job.detail != "report_altered"
 
 
 class LoopJobs:
@@ -54,7 +64,7 @@ class LoopJobs:
         """
         Which attempt of its job carries *order* out; decided once and kept, so that a successor waits for the same.
 
-        A job that is open all the same, since it was tried again by itself, is taken over.
+        A job that is open all the same, since it was tried again, is taken over; so is work that was reported late.
         """
         reviewer = order.reviewer if isinstance(order, Ask) else None
         with self._mam.registry.transaction() as tx:
@@ -62,7 +72,8 @@ class LoopJobs:
             if known is not None and known.detail:
                 return int(known.detail)
             job = tx.job(job_id(self._loop.id, order.round, reviewer))
-            attempt = 1 if job is None else job.attempt if job.state in OPEN else job.attempt + 1
+            late = isinstance(order, Work) and job is not None and _is_done(job)
+            attempt = 1 if job is None else job.attempt if job.state in OPEN or late else job.attempt + 1
             tx.put(StepMark(self._loop.id, step_of(order), "begun", now_ms(), str(attempt)))
         return attempt
 
@@ -147,7 +158,7 @@ class LoopJobs:
         job = self._ended(order.round, None, attempt)
         if job is None:
             return None
-        if job.state == "reported" and job.detail != "report_altered":
+        if _is_done(job):
             self._archive(job, order.round)
             return WorkEnded(job.result == "done", job.result == "failed")
         return WorkEnded(False, False, f"{job.id} is {job.state}: {job.detail or 'no reason given'}; mam why {job.id}")

@@ -22,6 +22,7 @@ from mam.control_plane import (
     loop_files,
     loop_jobs,
     loop_machine,
+    loop_why,
     loop_words,
     loops,
     promote,
@@ -80,6 +81,7 @@ class LoopRun:
         self._lease = ReviewerLease(mam, loop.id, loop.priority, say)
         self._sent: dict[Order, int] = {}  # to the attempt of its job that carries it out
         self._busy: dict[Order, tuple[float, float]] = {}  # since when, and when it is tried again
+        self._wanted: set[tuple[str, str]] = set()  # of a person, by the agents that are waited for
         self._retry_s = mam.settings.seconds("MAM_SESSION_BUSY_RETRY_S", 30)
         self._patience_s = mam.settings.seconds("MAM_LOOP_WAIT_S", 3600)
 
@@ -207,6 +209,7 @@ class LoopRun:
                         return early
                 if time.monotonic() >= look_at:
                     daemon.ensure(self._mam, say=self._say)  # without a monitor no job would ever end
+                    self._tell(orders)
                     look_at = time.monotonic() + MONITOR_LOOK_S
                 if (now := watch.data_version()) != version:
                     version = now
@@ -215,6 +218,16 @@ class LoopRun:
                 time.sleep(POLL_S)
         finally:
             watch.connection.close()
+
+    def _tell(self, orders: Sequence[Work | Ask]) -> None:
+        """Say once what an agent wants of a person: the loop stands still until somebody looks."""
+        with self._mam.registry.view() as view:
+            sent = [view.job(loop_jobs.name_of(self._loop.id, order)) for order in orders if order in self._sent]
+            wants = [loop_why.wanted(view, job, now_ms()) for job in sent if job is not None and job.state in OPEN]
+        wanted = {want for want in wants if want is not None}
+        for what, command in sorted(wanted - self._wanted):
+            self._say(f"{what}: {command}")
+        self._wanted = wanted
 
     def _send(self, order: Work | Ask) -> Event | None:
         """Send what is due; an event where it cannot be sent at all."""

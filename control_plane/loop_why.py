@@ -5,12 +5,15 @@ import shlex
 from pathlib import Path
 
 from mam.control_plane import loop_machine
+from mam.control_plane.liveness import ASKS
 from mam.control_plane.loop_jobs import job_id
 from mam.control_plane.loop_machine import State
 from mam.control_plane.rows import LIVE, OPEN, Job, Loop, StepMark, Worktree
 from mam.control_plane.view import View
 from mam.control_plane.views import ago, clean
-from mam.control_plane.why import Explanation, back
+from mam.control_plane.why import Explanation, back, pane
+
+_STANDS_MS = 2000
 
 
 def loop(view: View, loop: Loop, *, runs: bool, now: int) -> Explanation:
@@ -28,7 +31,7 @@ def loop(view: View, loop: Loop, *, runs: bool, now: int) -> Explanation:
         because = f"the process that carried it out is gone; it was {loop.state}"
         awaited, next_step = "somebody to go on", f"mam loop resume {loop.id}, or mam loop cancel {loop.id}"
     else:
-        because, awaited, next_step = _running(view, loop, state)
+        because, awaited, next_step = _running(view, loop, state, now)
     return Explanation(f"loop {loop.id}", shown, because, evidence, awaited, next_step)
 
 
@@ -74,7 +77,19 @@ def _own_job(view: View, loop: Loop, state: State, name: str) -> Job | None:
     return view.job(job_id(loop.id, state.round.number if state.rounds else 1, reviewer))
 
 
-def _running(view: View, loop: Loop, state: State) -> tuple[str, str, str]:
+def wanted(view: View, job: Job, now: int) -> tuple[str, str] | None:
+    """What the agent of an open job wants of a person, and the command for that; None where it wants nothing."""
+    asked = next((each for each in view.open_questions(job.id) if each.attempt == job.attempt), None)
+    if asked is not None:
+        return f"{job.session} asks: “{clean(asked.question)}”", f"mam job answer {job.id} TEXT"
+    session = view.session(job.session)
+    # A question that has just been drawn may be one that is answered by a rule.
+    if session is None or session.screen not in ASKS or now - (session.screen_at or now) < _STANDS_MS:
+        return None
+    return f"the screen of {job.session} {ASKS[session.screen]}", pane(session)
+
+
+def _running(view: View, loop: Loop, state: State, now: int) -> tuple[str, str, str]:
     if state.phase == "working":
         waiting, awaited = [state.creator or ""], "the end of its work"
         because = f"{state.creator} works on round {state.round.number}"
@@ -94,6 +109,9 @@ def _running(view: View, loop: Loop, state: State) -> tuple[str, str, str]:
                 f"the end of {other.id}",
                 f"mam why {other.id}",
             )
+    for job in jobs.values():
+        if (want := wanted(view, job, now)) is not None:
+            return f"{because}; {want[0]}", "a person", want[1]
     return because, awaited, f"mam why {next(iter(jobs.values())).id if jobs else waiting[0]}"
 
 

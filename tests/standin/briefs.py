@@ -14,6 +14,8 @@ A brief is read as a list of directives, each on a line of its own:
 `AS NAME`, `ROUND N`, or both in this order before one of them keep it for the
 agent of that name (the brief says `For: NAME`) and for that round of a loop (the
 job's id says it), since a loop gives one task to all: `AS writer ROUND 1 RUN: …`.
+A review's brief quotes that task; what else is quoted, findings say, gives no
+orders.
 
 `VERDICT: tests`, and a review that is told no verdict, runs the line that the
 brief spells out for trying it, and takes the verdict from its exit status: a
@@ -35,8 +37,9 @@ _ORDER = re.compile(
     re.M,
 )
 _FOR = re.compile(r"^For: (\S+)[ \t]*$", re.M)
-_ROUND = re.compile(r"-r(\d+)-")
+_ROUND = re.compile(r"-(?:w(\d+)$|r(\d+)-)")
 _TRY = re.compile(r"^    (cd \S.* && env .*\bAGENT_PYTHON_BIN=.*?)[ \t]*$", re.M)
+_TASK = re.compile(r"^## What was to be done\n\n((?:>.*\n)+)", re.M)
 _LONGEST_DELAY_S = 120.0
 _LONGEST_OUTPUT = 2000
 
@@ -105,7 +108,8 @@ def parse_job(message: str) -> Job | None:
 def parse_brief(text: str, job: str) -> Brief:
     """The directives in what `cat` showed of the brief of *job*. A repeated one counts by its last, RUN by all."""
     name, number = _FOR.search(text), _ROUND.search(job)
-    mine = ("", name[1] if name else ""), ("", number[1] if number else "")
+    mine = ("", name[1] if name else ""), ("", (number[1] or number[2]) if number else "")
+    text = _TASK.sub(lambda quoted: re.sub(r"^> ?", "", quoted[1], flags=re.M), text)
     found = [(key, value) for who, at, key, value in _ORDER.findall(text) if who in mine[0] and at in mine[1]]
     last = dict(found)
     line = _TRY.search(text)
