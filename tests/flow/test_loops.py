@@ -108,7 +108,7 @@ def test_a_base_that_names_no_commit_is_refused_before_anything_begins(stage: St
     assert stage.root.mam("loop", "show", loop).code == 2
 
 
-@pytest.mark.req("M21", "M87")
+@pytest.mark.req("M2", "M21", "M87")
 @pytest.mark.parametrize("by", ["name", "path", "variable", "subdirectory", "link"])
 def test_the_worktree_changes_what_is_reviewed_and_nothing_else(stage: Stage, by: str) -> None:
     tree = stage.changed()

@@ -28,6 +28,7 @@ def test_a_real_agent_receives_a_job_does_it_and_reports(team: Root) -> None:
     life.receives_a_job_does_it_and_reports(team)
 
 
+@pytest.mark.req("M101")
 def test_a_stopped_agent_comes_back_with_the_same_conversation(team: Root) -> None:
     life.hire(team, "opencode", life.program("opencode"), UNATTENDED)
     life.comes_back_with_the_same_conversation(team)

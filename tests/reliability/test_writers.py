@@ -42,6 +42,7 @@ def writer(folder: Path, name: str) -> "subprocess.Popen[str]":
 
 
 @pytest.mark.scorecard(11)
+@pytest.mark.req("M89")
 def test_many_writers_at_once_lose_no_update(root: Root, figure: Callable[[str, float], None]) -> None:
     assert root.mam("up").code == 0
     children = [writer(root.parts.layout.mam, f"w{n}") for n in range(WRITERS)]
