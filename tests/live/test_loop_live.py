@@ -178,7 +178,7 @@ def the_verdicts_came_from_the_tests(shop: Root, done: Any) -> None:
 
 
 def the_findings_of_both_went_back(shop: Root, done: Any) -> None:
-    rework = (Path(done["folder"]) / "round-2" / "brief-work.md").read_text("utf-8")
+    rework = (Path(done["folder"]) / "round-2" / "brief.md").read_text("utf-8")
     assert "### rev-claude (not_pass)" in rework and "assert 10.0 == 90" in rework
     assert "### rev-codex (pass)" in rework and "> It reads well." in rework
 
