@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mam.control_plane import seats
+from mam.control_plane import benches, seats
 from tests.live import accounts, life
 from tests.live.life import model as model
 from tests.standin.model import ModelStandIn
@@ -137,7 +137,7 @@ def every_job_verifies(shop: Root, done: Any, count: int) -> None:
 
 
 def nothing_is_left_of_reviews(shop: Root) -> None:
-    assert not shop.parts.layout.reviews.exists()
+    assert benches.left(shop.parts) == {}
     assert len(git(shop.path, "worktree", "list").splitlines()) == 2
 
 
