@@ -150,7 +150,8 @@ def _delete(path: Path) -> None:
 
 
 def left(mam: Mam) -> dict[str, int]:
-    """Loops that have benches, and how many."""
+    """Loops that have benches, and how many. A sandbox that runs just now may hold places there, like `.git`."""
     if not mam.layout.reviews.is_dir():
         return {}
-    return {each.name: len(list(each.glob("r*"))) for each in mam.layout.reviews.iterdir() if each.is_dir()}
+    loops = [each for each in mam.layout.reviews.iterdir() if each.is_dir() and not each.name.startswith(".")]
+    return {each.name: len(list(each.glob("r*"))) for each in loops}

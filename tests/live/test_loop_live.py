@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from mam.control_plane import seats
+from mam.control_plane import benches, seats
 from tests.live import accounts, life
 from tests.live.life import model as model
 from tests.standin.model import ModelStandIn
@@ -137,7 +137,7 @@ def every_job_verifies(shop: Root, done: Any, count: int) -> None:
 
 
 def nothing_is_left_of_reviews(shop: Root) -> None:
-    assert not shop.parts.layout.reviews.exists()
+    assert benches.left(shop.parts) == {}
     assert len(git(shop.path, "worktree", "list").splitlines()) == 2
 
 
@@ -178,7 +178,7 @@ def the_verdicts_came_from_the_tests(shop: Root, done: Any) -> None:
 
 
 def the_findings_of_both_went_back(shop: Root, done: Any) -> None:
-    rework = (Path(done["folder"]) / "round-2" / "brief-work.md").read_text("utf-8")
+    rework = (Path(done["folder"]) / "round-2" / "brief.md").read_text("utf-8")
     assert "### rev-claude (not_pass)" in rework and "assert 10.0 == 90" in rework
     assert "### rev-codex (pass)" in rework and "> It reads well." in rework
 
