@@ -139,10 +139,13 @@ def _columns(sign: str) -> str:
 
 
 def _bottom(lines: Sequence[str]) -> _Bottom | None:
+    """None where a box stands below: what looks like a composer is a picture of one in the transcript then."""
     for row in range(len(lines) - 1, -1, -1):
         edge = _BOTTOM.match(lines[row])
         if edge:
             return _Bottom(row, len(edge[1]), edge.end())
+        if _BOXED.match(lines[row]):
+            return None
     return None
 
 

@@ -103,6 +103,13 @@ def test_what_a_tool_says_is_no_state_even_where_its_turn_was_cut_off(said: str)
         assert opencode.read(told(shown(name), output, indent="")) is Signal.READY
 
 
+@pytest.mark.parametrize("name", ["asking-bash-80x24", "dialog-question-80x24"])
+def test_a_picture_of_a_composer_hides_no_question(name: str) -> None:
+    screen = told(shown(name), BUSY)
+    assert opencode.read(screen) is Signal(name.split("-")[0])
+    assert not opencode.draft(screen)
+
+
 def test_a_menu_is_seen_also_where_wide_signs_stand_beside_it() -> None:
     text = shown("dialog-status-80x24").text
     wide = text.replace("     REMEM  Status", "     한글   Status")
