@@ -141,13 +141,12 @@ def _pane_lives(mam: Mam, session: Session) -> bool:
 
 
 def _clear_old(mam: Mam, session: Session) -> None:
-    """End what is left of the session's last life: processes proven to be its own, its dead pane."""
+    """End what is left of the session's last life: processes proven to be its own, its panes."""
     for left in (seats.runner_id(session), seats.agent_id(session)):
         if left is not None and proof.alive(left):
             process.end_group(left)
     try:
-        if session.pane:
-            seats.multiplexer(mam, session).close(session.pane, seats.tag(mam, session.name))
+        seats.close_panes(mam, session)
     except LookFailed:
         pass
 
@@ -191,8 +190,7 @@ def _stop(mam: Mam, name: str, *, force: bool, say: Say) -> Session:
     if agent is not None:
         process.end_group(agent)
     try:
-        if current.pane:
-            seats.multiplexer(mam, current).close(current.pane, seats.tag(mam, name))
+        seats.close_panes(mam, current)
     except LookFailed as error:
         say(f"the pane could not be closed: {error}")
     projection.write(mam)

@@ -22,7 +22,7 @@ from mam.control_plane.wiring import Mam
 from mam.wrappers import gitfiles, muxes
 from mam.wrappers import launch as launching
 from mam.wrappers.launch import BrokerRef, LaunchSpec
-from mam.wrappers.mux import Multiplexer, PaneSpec
+from mam.wrappers.mux import Multiplexer, MuxGone, PaneSpec
 
 Say = Callable[[str], None]
 
@@ -112,6 +112,21 @@ def tag(mam: Mam, session: str) -> str:
 def multiplexer(mam: Mam, session: Session) -> Multiplexer:
     """The multiplexer that the row recorded, not the one that would be chosen today."""
     return muxes.make(session.mux, session.mux_server, mam.settings.environ, mam.command)
+
+
+def close_panes(mam: Mam, session: Session) -> None:
+    """
+    Close every pane of *session*: also one that a verb opened and died before any row could name it.
+
+    Raises LookFailed.
+    """
+    mux, own = multiplexer(mam, session), tag(mam, session.name)
+    try:
+        for pane in mux.panes():
+            if pane.tag == own:
+                mux.close(pane.id, own)
+    except MuxGone:
+        pass  # all of them went with it
 
 
 def broker_ref(mam: Mam) -> BrokerRef:

@@ -33,11 +33,6 @@ def all_done(root: Root) -> bool:
         return all(job.state == "reported" for job in view.jobs())
 
 
-def age_leftovers(root: Root) -> None:
-    for folder in (root.path / ".mam" / "jobs").iterdir():
-        os.utime(folder, (1, 1))
-
-
 @pytest.mark.scorecard(12)
 @pytest.mark.parametrize("point", DELEGATE)
 def test_a_delegate_that_dies_leaves_a_whole_job_or_none(root: Root, point: str) -> None:
@@ -46,7 +41,8 @@ def test_a_delegate_that_dies_leaves_a_whole_job_or_none(root: Root, point: str)
     assert delegate(root, f"{point}:1:crash") == -9
 
     until(lambda: all_done(root), what="a job that was committed is done")
-    age_leftovers(root)
+    for folder in (root.path / ".mam" / "jobs").iterdir():
+        os.utime(folder, (1, 1))
     root.mam("doctor", "--fix")
     assert root.mam("doctor").code == 0
     assert delegate(root) == 0
@@ -89,6 +85,20 @@ def test_a_create_that_dies_can_be_finished_by_create_or_resume(root: Root, poin
     assert [p.id for p in panes] == [session.pane]
     assert delegate(root) == 0
     until(lambda: all_done(root))
+
+
+@pytest.mark.scorecard(12)
+@pytest.mark.parametrize(("verb", "left"), [("resume --no-wait", 1), ("stop", 0)])
+def test_a_pane_that_a_dying_create_could_note_nowhere_does_not_stay(root: Root, verb: str, left: int) -> None:
+    root.env["MAM_NO_SUBSCRIBER_DAEMON"] = "1"  # nobody hears its runner either
+    words = ["agent", "create", "writer", "--agent", "scripted", "--no-wait"]
+    assert root.mam(*words, env={"MAM_FAULT": "cli@pane.opened:1:crash"}).code == -9
+
+    assert root.mam("agent", *verb.split(), "writer").code == 0
+
+    session = root.session("writer")
+    panes = [p for p in seats.multiplexer(root.parts, session).panes() if not p.dead]
+    assert [p.id for p in panes] == [session.pane][:left]
 
 
 @pytest.mark.scorecard(13)
