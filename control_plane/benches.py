@@ -87,7 +87,7 @@ def check(mam: Mam, loop: Loop, number: int, reviewer: str, snap: Snapshot) -> s
         if loop.isolation != "worktree":
             return "" if snapshot.still(Path(loop.worktree), snap) else "the worktree changed during the review"
         place = folder(mam, loop.id, number, reviewer)
-        if not (place / "tree").is_dir():
+        if (place / "tree").is_symlink() or not (place / "tree").is_dir():
             return "its tree is gone"
         head = gitfiles.commit_of(place / "tree")
         if head != snap.head:

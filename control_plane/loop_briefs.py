@@ -108,7 +108,7 @@ def review(task: str, place: Place, bench: Bench, test_command: str | None, chan
 {where} Read and try it only there. Do not edit, commit or switch anything in it: a tree that was changed voids
 the verdict, and so does a commit that was moved. What the writer does meanwhile does not concern you.
 
-    git -C {tree} diff {span}
+    git --no-replace-objects -C {tree} diff {span}
 
 The same is in {shlex.quote(str(change.diff))}:
 

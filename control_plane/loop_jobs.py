@@ -127,6 +127,8 @@ class LoopJobs:
     def _change(self, at: Round) -> Change:
         told = jobs.find_report(job) if (job := self._job(at.number)) is not None else None
         changes = loop_files.round_folder(self._loop, at.number) / "changes.diff"
+        if not changes.exists():
+            self.write_changes(at.number, at.base, at.head)  # somebody removed it
         with changes.open(encoding="utf-8", errors="replace") as file:
             lines: list[str] = []
             for line in file:

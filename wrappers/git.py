@@ -45,7 +45,18 @@ LOCAL_VARIABLES = [
     "GIT_CEILING_DIRECTORIES",
 ]
 # A repository's own configuration can run programs; nothing that MAM does needs them, nor a collection behind its back.
-_SAFE = ["-c", "core.fsmonitor=false", "-c", "core.hooksPath=/dev/null", "-c", "gc.auto=0", "-c", "maintenance.auto=0"]
+_SAFE = [
+    "-c",
+    "core.fsmonitor=false",
+    "-c",
+    "core.ignoreStat=false",
+    "-c",
+    "core.hooksPath=/dev/null",
+    "-c",
+    "gc.auto=0",
+    "-c",
+    "maintenance.auto=0",
+]
 # Without git-lfs its filter fails every checkout: the pointers are what is committed, and enough.
 _NO_LFS = ["-c", "filter.lfs.smudge=", "-c", "filter.lfs.process=", "-c", "filter.lfs.clean="]
 _NO_LFS += ["-c", "filter.lfs.required=false"]
