@@ -76,8 +76,15 @@ class ReviewerLease:
         self.tokens, self._due = {}, 0.0
 
     def release(self) -> None:
-        """Give back what is held, or the place in the queue. Twice is harmless."""
-        if self._ticket:
+        """
+        Give back what is held, or the place in the queue; also what a killed process of this loop still holds.
+
+        Twice is harmless. Only the one process that carries the loop out may call it.
+        """
+        with self._mam.registry.view() as view:
+            left = [ticket.id for ticket in view.rows(Ticket, "WHERE holder = ?", (self._loop_id,))]
+        if left:
             with self._mam.registry.transaction() as tx:
-                leases.release(tx, self._ticket)
+                for ticket in left:
+                    leases.release(tx, ticket)
         self._ticket, self.tokens = "", {}

@@ -67,9 +67,8 @@ Commands of the first attempt (a later one is named in its prompt):
 
     {verbs.started}
     {verbs.progress} --note 'what you are doing'
+    {verbs.ask} 'what only whoever gave you this can decide; the answer is printed'
     {endings}
-
-Something must be decided by whoever gave you this? Ask, and the answer is printed: {verbs.ask} 'QUESTION'
 
 ## Task
 

@@ -205,7 +205,7 @@ def test_an_agent_that_forgets_to_report_is_a_finding_with_a_next_step(root: Roo
             "UPDATE attempts SET started_at = started_at - 70000, delivered_at = delivered_at - 70000"
         )
 
-    until(lambda: any(f["code"] == "idle" for f in root.ok("status")["findings"]))
+    until(lambda: any(f["code"] == "idle_waiting" for f in root.ok("status")["findings"]))
 
     assert root.ok("why", job)["next"].startswith("mam agent send writer")
     assert root.job(job).state == "running"
