@@ -153,6 +153,12 @@ def release(tx: Transaction, ticket_id: str) -> None:
     settle(tx)
 
 
+def release_all(tx: Transaction, holder: str) -> None:
+    """Give back everything that *holder* has, and its places in the queue, whichever process took them."""
+    for ticket in tx.rows(Ticket, "WHERE holder = ?", (holder,)):
+        release(tx, ticket.id)
+
+
 def _freed(lease: Lease) -> Lease:
     """The same resource in nobody's hands. Its token stays: the next grant is a higher one."""
     held_s = (now_ms() - (lease.since or now_ms())) / 1000

@@ -81,10 +81,6 @@ class ReviewerLease:
 
         Twice is harmless. Only the one process that carries the loop out may call it.
         """
-        with self._mam.registry.view() as view:
-            left = [ticket.id for ticket in view.rows(Ticket, "WHERE holder = ?", (self._loop_id,))]
-        if left:
-            with self._mam.registry.transaction() as tx:
-                for ticket in left:
-                    leases.release(tx, ticket)
+        with self._mam.registry.transaction() as tx:
+            leases.release_all(tx, self._loop_id)
         self._ticket, self.tokens = "", {}

@@ -280,6 +280,8 @@ def save(mam: Mam, loop: Loop, state: State, mine: Mapping[str, int] | None = No
     """
     with mam.registry.transaction() as tx:
         leases.check(tx, loop.id, mine or {})
+        if state.phase != "reviewing":  # in the same step: a death in between must not keep reviewers from others
+            leases.release_all(tx, loop.id)
         current = need(tx, loop.id)
         if current.generation != loop.generation:
             raise LoopRuns(loop=loop.id)
