@@ -299,6 +299,7 @@ def test_a_loop_that_dies_while_it_is_cancelled_leaves_no_job_that_nobody_waits_
     assert stage.root.mam("loop", "cancel", loop, env={"MAM_FAULT": "cli@loop.saved:1:crash"}).code == -9
 
     assert open_jobs(stage, loop) == [] and stage.row(loop).outcome == "cancelled"
+    until(lambda: stage.benches() == [], within_s=90, what="the monitor removes what nobody will come back for")
 
 
 @pytest.mark.req("M82")
