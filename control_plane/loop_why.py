@@ -50,7 +50,9 @@ def _ended(loop: Loop, state: State) -> tuple[str, str, str]:
         because = f"all of {', '.join(state.reviewers)} passed {loop.head_sha} (base {loop.base_sha})"
         if loop.detail:
             return f"{because}; {clean(loop.detail)}", "a person", f"mam loop show {loop.id}"
-        return because, "nothing", state.promoted or f"mam loop show {loop.id}"
+        if loop.promote in ("none", "pr-body"):
+            return because, "nothing", state.promoted or f"mam loop show {loop.id}"  # it says what a person may do
+        return f"{because}; {clean(state.promoted)}", "nothing", f"mam loop show {loop.id}"
     return clean(loop.detail or "it ended"), "nothing", f"mam loop show {loop.id}; its files are in {loop.folder}"
 
 
@@ -95,7 +97,7 @@ def _running(view: View, loop: Loop, state: State, now: int) -> tuple[str, str, 
         because = f"{state.creator} works on round {state.round.number}"
     elif state.phase == "reviewing":
         waiting = [review.reviewer for review in state.round.reviews if not review.settled]
-        because, awaited = f"{', '.join(waiting)} still review {state.round.head[:12]}", "their verdicts"
+        because, awaited = f"{state.round.head[:12]} is still reviewed by {', '.join(waiting)}", "their verdicts"
         if any(ticket.holder == loop.id for ticket in view.waiting()):
             return f"it waits for its turn with {', '.join(state.reviewers)}", "its reviewers", "mam queue"
     else:

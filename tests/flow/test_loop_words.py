@@ -1,4 +1,4 @@
-"""A loop whose agents want something of a person says so, where the person looks."""
+"""What a person is told of a loop at each moment: who waits for an answer, what counts, what to do next."""
 
 import json
 import subprocess
@@ -68,6 +68,14 @@ def test_work_that_was_reported_after_its_loop_had_given_it_up_is_not_done_again
     assert (done.code, done.json["outcome"]) == (0, "passed"), done.err
     assert stage.job(loop, 1).attempt == 1
     stage.root.ok("agent", "stop", "late")
+
+
+def test_what_was_promoted_already_is_no_next_step(stage: Stage) -> None:
+    tree = stage.changed()
+    loop = stage.plan()
+    head = stage.run(tree, loop, "--promote", "branch").json["head_sha"]
+    why = stage.root.ok("why", loop)
+    assert why["because"].endswith(f"; {tree.name} is at {head}") and why["next"] == f"mam loop show {loop}"
 
 
 def test_a_round_without_a_commit_is_not_shown_as_one() -> None:
