@@ -195,8 +195,10 @@ def test_out_of_its_sandbox_codex_commits_in_its_worktree_and_reaches_no_hook(sh
     critic = reviewer(shop, "grok", *GROK, package="grok_cli_bin")
     before = files_of(shop.path)
 
-    done = loop(shop, creator, "--promote", "merge", more=f"AS {creator} RUN: ! touch {shop.path}/.git/hooks/x\n")
+    hook, tried = shop.path / ".git" / "hooks" / "x", shop.path / ".git" / "worktrees" / TREE / "tried"
+    done = loop(shop, creator, "--promote", "merge", more=f"AS {creator} RUN: touch {hook} || touch {tried}\n")
 
+    assert tried.exists() and not hook.exists()
     assert verdicts_of(done) == [{critic: "not_pass"}, {critic: "pass"}]
     assert git(shop.path, "log", "--format=%s", "-3").split("\n") == ["Take the discount off", "A discount", "prices"]
     assert git(shop.path, "rev-parse", "main") == done["head_sha"] == done["rounds"][1]["head"]
