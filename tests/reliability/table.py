@@ -101,6 +101,37 @@ ROWS = {
         "made whole; named by its line",
         "{torn} made whole, {located} named",
     ),
+    15: Row(
+        "a loop stopped until another one has its reviewer, then woken",
+        "fenced, 0 effects, nothing asked twice",
+        "{cases} of {cases} cases",
+    ),
+    16: Row(
+        "the loop that holds the reviewers killed −9",
+        "granted again after the lease's time, in the queue's order",
+        "{cases} of {cases} cases",
+    ),
+    18: Row(
+        "4 loops of 20 rounds share 3 reviewers",
+        "0 given twice, no standstill, waits ≤ 2 × a fair share",
+        "{cases} of {cases} cases",
+    ),
+    21: Row("work hidden in {ways} ways from a removal", "all refused, with the path", "{refused} of {ways} refused"),
+    22: Row(
+        "{prepares} prepares at once beside a prune loop",
+        "one winner a branch, 0 leftovers",
+        "{leftovers} leftovers, {seconds:max} s",
+    ),
+    23: Row(
+        "prepare and remove of a worktree killed −9, {strikes} times",
+        "the next verb goes on, 0 orphans, other trees untouched",
+        "{strikes} of {strikes}",
+    ),
+    25: Row(
+        "20 agents stuck among 20 busy ones",
+        "20 noticed within their time + 1 s, 0 false, 0 jobs ended",
+        "{cases} of {cases} cases",
+    ),
 }
 
 
@@ -129,7 +160,8 @@ def machine() -> str:
         f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}",
         f"SQLite {sqlite3.sqlite_version}, nats-server {server_version}, {_first_line('tmux', '-V')}",
     ]
-    return f"Measured on {', '.join(versions)}."
+    load = os.getloadavg()[2]  # of the last quarter of an hour: other work on the machine makes every time longer
+    return f"Measured on {', '.join(versions)}; load average {load:.0f}."
 
 
 def _first_line(*argv: str) -> str:
