@@ -736,6 +736,24 @@ class TestRemoving:
         assert files == [".env", "a b.local", "data/deep/notes", "part/.env"]
         assert kept.is_relative_to(root.path / ".mam" / "lost-and-found")
 
+    def test_nobody_begins_in_a_tree_that_is_being_removed_whichever_way_it_comes(self, root: Root) -> None:
+        tree = prepare(root)
+        name = creator(root)
+        root.ok("agent", "stop", name)
+        died = root.mam("worktree", "remove", "one", env={"MAM_FAULT": "cli@worktree.removing:1:crash"})
+        assert died.code == -9
+
+        for words in (
+            ["agent", "create", "second", "--agent", "scripted", "--worktree", "one"],
+            ["agent", "create", "second", "--agent", "scripted", "--cwd", str(tree)],
+            ["agent", "resume", name],
+        ):
+            error = refused(root, *words)
+            assert error["code"] == "worktree_not_ready" and "removing" in error["message"]
+        assert root.session("second") is None and root.session(name).status == "stopped"
+        prepare(root)
+        assert root.mam("agent", "resume", name).code == 0
+
     def test_a_tree_that_is_gone_or_that_somebody_replaced(self, root: Root) -> None:
         tree = prepare(root)
         sha = commit(tree, "work.txt")

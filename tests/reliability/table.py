@@ -101,6 +101,21 @@ ROWS = {
         "made whole; named by its line",
         "{torn} made whole, {located} named",
     ),
+    21: Row(
+        "work hidden from git in {ways} ways (settings, index flags, submodules, a merge begun) before a removal",
+        "0 lost, each refused with its path",
+        "{refused} refused with the path, 0 lost",
+    ),
+    22: Row(
+        "{prepares} `worktree prepare` at once, 10 of them on one branch, beside a loop of `git worktree prune`",
+        "one winner a branch, 0 leftovers",
+        "one winner, {leftovers} leftovers, {seconds:max.1} s",
+    ),
+    23: Row(
+        "`worktree prepare` and `remove` killed −9 at each step and at random moments, {strikes} times",
+        "the next run goes on, 0 orphans, other worktrees untouched",
+        "{strikes} of {strikes}",
+    ),
 }
 
 
