@@ -19,7 +19,9 @@ OTHER = "22222222-2222-4222-8222-222222222222"
 
 
 def claude_keeps(home: Path, cwd: Path, conversation: str) -> Path:
-    folder = home / ".claude" / "projects" / "".join(char if char.isalnum() else "-" for char in str(cwd))
+    folder = (
+        home / ".claude" / "projects" / "".join(char if char.isascii() and char.isalnum() else "-" for char in str(cwd))
+    )
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{conversation}.jsonl"
     path.write_text(json.dumps({"type": "user", "cwd": str(cwd), "sessionId": conversation}) + "\n", "utf-8")
@@ -45,7 +47,9 @@ def grok_keeps(home: Path, cwd: Path, conversation: str) -> Path:
 
 @pytest.mark.req("M53")
 @pytest.mark.parametrize(
-    ("agent", "keeps"), [("claude", claude_keeps), ("codex", codex_keeps), ("grok", grok_keeps)], ids=lambda v: str(v)[:9]
+    ("agent", "keeps"),
+    [("claude", claude_keeps), ("codex", codex_keeps), ("grok", grok_keeps)],
+    ids=lambda v: str(v)[:9],
 )
 def test_only_the_sessions_own_conversation_goes(desk: Desk, tmp_path: Path, agent: str, keeps: object) -> None:
     assert callable(keeps)
