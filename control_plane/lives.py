@@ -219,9 +219,9 @@ def purge(mam: Mam, name: str) -> list[Path]:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        with mam.registry.transaction() as tx:
-            tx.drop(session)
         seats.remove_files(mam.layout, name)
+        with mam.registry.transaction() as tx:
+            tx.drop(session)  # last: while the row is there, the purge can be run again
         projection.write(mam)
         return kept
 

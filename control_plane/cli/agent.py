@@ -177,6 +177,8 @@ def _stop(words: list[str]) -> int:
     session = lives.stop(mam, args.name, cwd=cwd, force=args.force, say=say)
     removed = [str(path) for path in lives.purge(mam, args.name)] if args.purge else []
     text = f"{session.name}: {'purged' if args.purge else session.status}"
+    if args.purge and not removed:
+        text += f" ({session.agent} had no files of this conversation alone)"
     emit(args, {**views.session_data(session), "purged": args.purge, "removed_files": removed}, text)
     return 0
 

@@ -5,6 +5,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -214,7 +215,8 @@ class TestPreparing:
         git(root.path, *FILE, "submodule", "--quiet", "add", str(tmp_path / "family" / "part"), "part")
         git(root.path, *FILE, "submodule", "--quiet", "update", "--init", "--recursive")
         git(root.path, "commit", "-qm", "part")
-        newer = commit(root.path / "part", "newer.txt")  # nobody but the main checkout has it
+        git(root.path / "part", "checkout", "-q", "--detach")
+        newer = commit(root.path / "part", "newer.txt")  # nobody but the main checkout has it, on no branch
         git(root.path, "add", "part")
         git(root.path, "commit", "-qm", "newer part")
         subprocess.run(["rm", "-r", str(tmp_path / "family")], check=True)
@@ -269,6 +271,32 @@ class TestPreparing:
 
         assert git(tree, "rev-parse", "HEAD") == git(root.path, "rev-parse", "one") == sha
         assert git(tree, "status", "--porcelain") == ""
+
+    def test_what_all_worktrees_share_is_changed_under_one_lock(self, root: Root, tmp_path: Path) -> None:
+        """A git in front of git looks whether the lock is free whenever something shared is changed."""
+        family(tmp_path / "family")
+        git(root.path, *FILE, "submodule", "--quiet", "add", str(tmp_path / "family" / "part"), "part")
+        git(root.path, "commit", "-qm", "part")
+        front = tmp_path / "bin" / "git"
+        front.parent.mkdir()
+        lock, log = root.path / ".git" / "mam-worktrees.lock", tmp_path / "log"
+        front.write_text(
+            f"""#!/bin/sh
+case " $* " in *" worktree add "*|*" worktree remove "*|*" submodule update "*|*" update-ref "*)
+  if flock -n '{lock}' true; then echo "free $*"; else echo "held $*"; fi >> '{log}'
+esac
+exec '{shutil.which("git")}' "$@"
+"""
+        )
+        front.chmod(0o755)
+        env = {"PATH": f"{front.parent}{os.pathsep}{os.environ['PATH']}"}
+
+        prepare(root, env=env)
+        root.ok("worktree", "remove", "one", env=env)
+        refused(root, "worktree", "prepare", "two", "--no-venv", "--setup", "false", env=env)
+
+        looks = [line.split(" ", 1)[0] for line in log.read_text().splitlines()]
+        assert len(looks) >= 9 and set(looks) == {"held"}, log.read_text()
 
     def test_a_half_made_tree_is_not_counted_as_made(self, root: Root) -> None:
         died = root.mam("worktree", "prepare", "one", "--no-venv", env={"MAM_FAULT": "cli@tree.added:1:crash"})
@@ -735,6 +763,24 @@ class TestRemoving:
         files = sorted(str(path.relative_to(kept)) for path in kept.rglob("*") if path.is_file())
         assert files == [".env", "a b.local", "data/deep/notes", "part/.env"]
         assert kept.is_relative_to(root.path / ".mam" / "lost-and-found")
+
+    def test_nobody_begins_in_a_tree_that_is_being_removed_whichever_way_it_comes(self, root: Root) -> None:
+        tree = prepare(root)
+        name = creator(root)
+        root.ok("agent", "stop", name)
+        died = root.mam("worktree", "remove", "one", env={"MAM_FAULT": "cli@worktree.removing:1:crash"})
+        assert died.code == -9
+
+        for words in (
+            ["agent", "create", "second", "--agent", "scripted", "--worktree", "one"],
+            ["agent", "create", "second", "--agent", "scripted", "--cwd", str(tree)],
+            ["agent", "resume", name],
+        ):
+            error = refused(root, *words)
+            assert error["code"] == "worktree_not_ready" and "removing" in error["message"]
+        assert root.session("second") is None and root.session(name).status == "stopped"
+        prepare(root)
+        assert root.mam("agent", "resume", name).code == 0
 
     def test_a_tree_that_is_gone_or_that_somebody_replaced(self, root: Root) -> None:
         tree = prepare(root)

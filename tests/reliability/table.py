@@ -116,15 +116,19 @@ ROWS = {
         "0 given twice, no standstill, waits ≤ 2 × a fair share",
         "{cases} of {cases} cases",
     ),
-    21: Row("work hidden in {ways} ways from a removal", "all refused, with the path", "{refused} of {ways} refused"),
+    21: Row(
+        "work hidden from git in {ways} ways (settings, index flags, submodules, a merge begun) before a removal",
+        "0 lost, each refused with its path",
+        "{refused} refused with the path, 0 lost",
+    ),
     22: Row(
-        "{prepares} prepares at once beside a prune loop",
+        "{prepares} `worktree prepare` at once, 10 of them on one branch, beside a loop of `git worktree prune`",
         "one winner a branch, 0 leftovers",
-        "{leftovers} leftovers, {seconds:max} s",
+        "one winner, {leftovers} leftovers, {seconds:max.1} s",
     ),
     23: Row(
-        "prepare and remove of a worktree killed −9, {strikes} times",
-        "the next verb goes on, 0 orphans, other trees untouched",
+        "`worktree prepare` and `remove` killed −9 at each step and at random moments, {strikes} times",
+        "the next run goes on, 0 orphans, other worktrees untouched",
         "{strikes} of {strikes}",
     ),
     25: Row(
