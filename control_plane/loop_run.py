@@ -7,6 +7,7 @@ again by the one process that gets its lock.
 """
 
 import contextlib
+import shlex
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -62,7 +63,7 @@ _IMPOSSIBLE = (
 class OtherBranch(MamError):
     code = "other_branch"
     message = "{tree} is on {on}, and the loop is about {branch}"
-    remedy_text = "git -C {tree} switch {branch}"
+    remedy_text = "{hint}"
 
 
 class IdentityChanged(MamError):
@@ -158,7 +159,10 @@ class LoopRun:
         try:
             snap = snapshot.capture(tree, f"mam: loop {self._loop.id}, round {number}")
             if (on := gitfiles.branch_of(tree)) != self._loop.branch:
-                raise OtherBranch(tree=tree, on=on or "no branch", branch=self._loop.branch or "no branch")
+                branch = self._loop.branch
+                back = ["switch", branch] if branch else ["switch", "--detach"]
+                hint = shlex.join(["git", "-C", str(tree), *back])
+                raise OtherBranch(tree=tree, on=on or "no branch", branch=branch or "no branch", hint=hint)
             base = self._loop.base_sha
             snapshot.pin(root, name, base, snap.head)
             self._jobs.publish(number, base, snap.head)

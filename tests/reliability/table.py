@@ -116,6 +116,16 @@ ROWS = {
         "0 given twice, no standstill, waits ≤ 2 × a fair share",
         "{cases} of {cases} cases",
     ),
+    19: Row(
+        "a loop killed −9 at each pass of each of its steps, {deaths} times, and resumed",
+        "the same verdict, 0 jobs repeated, ≤ 2 s",
+        "the same verdict, 0 jobs repeated, nothing left; a resume takes {overhead_s:max.1} s beside its reviewers",
+    ),
+    20: Row(
+        "a creator commits or edits at {moments} moments of a review, and between verdict and promotion",
+        "0 promotions of what was not reviewed",
+        "{unreviewed} unreviewed; {superseded} rounds superseded and reviewed anew",
+    ),
     21: Row(
         "work hidden from git in {ways} ways (settings, index flags, submodules, a merge begun) before a removal",
         "0 lost, each refused with its path",
