@@ -67,8 +67,10 @@ def _branch(loop: Loop, tree: Path, snap: Snapshot) -> Result:
     if snap.captured:
         try:
             git.act(tree, "update-ref", "-m", f"mam: loop {loop.id} passed", "HEAD", snap.head, snap.tip)
-        except GitFailed:
-            return Result(moved=True)
+        except GitFailed as error:
+            if gitfiles.commit_of(tree) != snap.tip:
+                return Result(moved=True)
+            return Result(refused=str(error.data["why"]))  # a lock that somebody left, for one
         faults.point("loop.promoted.ref")
         git.act(tree, "reset", "--quiet")  # the index alone: what it held is in the commit
     return Result(done=f"{loop.branch or 'HEAD of ' + loop.worktree} is at {snap.head}")

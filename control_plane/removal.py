@@ -157,6 +157,7 @@ def _take_away(mam: Mam, row: Worktree, say: Say) -> Path | None:
             say(f"removing {path}")
         faults.point("worktree.remove")
         trees.discard(root, path)
+        gitfiles.unlock(root, f"refs/heads/{row.branch}")  # the branch stays, and is nobody's now
     faults.point("worktree.removed")
     return saved
 

@@ -1,10 +1,13 @@
 """Where git keeps what: read from its files, without a process and without git itself. Standard library only."""
 
 import re
+import shutil
+import time
 from pathlib import Path
 
 _COMMON_DATA = ("objects", "refs", "logs", "reftable", "lfs", "rr-cache")
 _SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
+ABANDONED_S = 5.0
 
 
 def own_dir(tree: Path) -> Path | None:
@@ -109,3 +112,39 @@ def _packed(shared: Path, name: str) -> str | None:
     except OSError:
         return None
     return next((line[: -len(name) - 1] for line in lines if line.endswith(f" {name}") and line[0] not in "#^"), None)
+
+
+def unlock(tree: Path, *refs: str) -> None:
+    """
+    Remove what a killed git left as its lock on *refs* (full names) of *tree*'s repository.
+
+    git's locks name no owner, so age decides: whoever lives holds one for milliseconds, and is waited for. For refs
+    that nobody but the caller writes at this moment, and that a git of its own may have been killed at.
+    """
+    shared = shared_dir(tree)
+    for lock in [shared / f"{ref}.lock" for ref in refs] if shared is not None else []:
+        if _abandoned(lock):
+            lock.unlink(missing_ok=True)
+
+
+def drop_stump(root: Path, tree: Path) -> None:
+    """Remove the entry of a linked work tree at *tree* that a killed git began, and wrote no place into yet."""
+    shared = shared_dir(root)
+    entry = shared / "worktrees" / tree.name if shared is not None else None
+    if entry is None or (entry / "gitdir").exists():
+        return
+    if _abandoned(entry) and not (entry / "gitdir").exists():
+        shutil.rmtree(entry)
+
+
+def _abandoned(path: Path) -> bool:
+    """True where *path* has been there, unchanged, for ABANDONED_S; False as soon as it is gone."""
+    waited_until = time.monotonic() + ABANDONED_S
+    while True:
+        try:
+            age_s = time.time() - path.lstat().st_mtime
+        except OSError:
+            return False
+        if age_s > ABANDONED_S or time.monotonic() > waited_until:
+            return True
+        time.sleep(0.05)

@@ -141,7 +141,9 @@ def _is_submodule(tree: Path, path: str) -> bool:
 def pin(folder: Path, name: str, base: str, head: str) -> None:
     """Keep both commits of a round: refs/mam/review/<name>/{base,head}. Twice with the same shas is harmless."""
     faults.point("snapshot.pin")
-    text = "".join(f"update {PINS}/{name}/{which} {sha}\n" for which, sha in (("base", base), ("head", head)))
+    refs = {f"{PINS}/{name}/base": base, f"{PINS}/{name}/head": head}
+    gitfiles.unlock(folder, *refs)
+    text = "".join(f"update {ref} {sha}\n" for ref, sha in refs.items())
     git.act(folder, "update-ref", "--stdin", stdin=text)
 
 
@@ -162,6 +164,7 @@ def unpin(folder: Path, prefix: str) -> int:
     """Let go of every pin below *prefix*; how many there were."""
     found = [name for name in pins(folder) if name.startswith(f"{prefix}/")]
     if found:
+        gitfiles.unlock(folder, *(f"{PINS}/{name}" for name in found))
         git.act(folder, "update-ref", "--stdin", stdin="".join(f"delete {PINS}/{name}\n" for name in found))
     return len(found)
 

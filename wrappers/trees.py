@@ -128,6 +128,7 @@ def add_branch(folder: Path, path: Path, branch: str, base_sha: str) -> None:
     shared configuration at once is what makes git fail.
     """
     nothing = "0" * len(base_sha)
+    gitfiles.unlock(folder, f"refs/heads/{branch}")
     git.act(folder, "update-ref", "-m", f"mam: worktree {path.name}", f"refs/heads/{branch}", base_sha, nothing)
     try:
         add_existing(folder, path, branch)
@@ -138,6 +139,7 @@ def add_branch(folder: Path, path: Path, branch: str, base_sha: str) -> None:
 
 def add_existing(folder: Path, path: Path, branch: str) -> None:
     """Add a worktree on an existing branch; when it raises, no tree is left."""
+    gitfiles.unlock(folder, f"refs/heads/{branch}")  # git locks it at the end of a checkout, and may die there
     try:
         faults.point("tree.add")
         _add(folder, path, "--", str(path), branch)
@@ -204,6 +206,7 @@ def discard(folder: Path, path: Path) -> None:
         if entry.locked == BEGUN:
             git.act(folder, "worktree", "unlock", str(entry.path))
         git.act(folder, "worktree", "remove", "--force", "--", str(entry.path))
+    gitfiles.drop_stump(folder, path)
     shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -214,6 +217,7 @@ def _aside(path: Path) -> Path:
 
 def drop_branch(folder: Path, branch: str, base_sha: str) -> bool:
     """Delete *branch* only while it still points at *base_sha*; True where it was deleted."""
+    gitfiles.unlock(folder, f"refs/heads/{branch}")
     try:
         git.act(folder, "update-ref", "-d", f"refs/heads/{branch}", base_sha)
     except GitFailed:

@@ -154,3 +154,33 @@ def test_a_stopped_loop_that_wakes_up_after_its_time_is_fenced_and_asks_again(st
         assert len(stage.prompts(slept, "rev-a")) == 1, "what was said is not asked for twice"
     finally:
         del stage.root.env["MAM_LEASE_TTL_S"]
+
+
+@pytest.mark.scorecard(17)
+@pytest.mark.req("M85")
+def test_a_reviewer_that_was_stopped_past_its_time_and_wakes_up_is_fenced_and_its_old_verdict_has_no_effect(
+    stage: Stage,
+) -> None:
+    stopped: list[dict[str, str]] = [{"gate": "stopped"}, {"report": "pass"}]
+    loop = stage.plan(rev_a=[stopped, [{"report": "not_pass"}]])
+    child = stage.start(stage.changed(), loop, "--limit", "10")
+    stage.reached(loop, "stopped", "rev-a")
+    session, job = stage.root.session("rev-a"), stage.job(loop, 1, "rev-a")
+    groups = {os.getpgid(session.agent_pid), os.getpgid(session.pid)}
+
+    for group in groups:
+        os.killpg(group, signal.SIGSTOP)
+    try:
+        until(lambda: stage.root.job(job.id).attempt == 2, within_s=90, what="it is asked anew")
+        stage.go(loop, "stopped")
+    finally:
+        for group in groups:
+            os.killpg(group, signal.SIGCONT)
+
+    assert child.wait(90) == 3, "the second verdict counts"
+    assert [review.verdict for review in stage.state(loop).round.reviews] == ["not_pass"]
+    old = [
+        event for event in stage.root.events(f"jobs/{job.id}") if event["kind"] == "report" and event["attempt"] == 1
+    ]
+    assert [event["outcome"] for event in old] == ["stale_attempt"]
+    assert (stage.root.job(job.id).verdict, stage.root.job(job.id).attempt) == ("not_pass", 2)

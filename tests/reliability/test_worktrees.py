@@ -255,10 +255,53 @@ def test_a_remove_that_dies_at_any_step_is_finished_or_undone_by_the_next_verb(
         figure("strikes", 1)
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="known defect: now and then a killed git leaves a lock or an entry that the next verb trips over",
-)
+# What a git that dies in the middle of `worktree add` has not written yet, from its end to its beginning; and the locks
+# that it may hold at that moment.
+UNWRITTEN = ("index", "commondir", "HEAD", "tree/.git", "gitdir", "tree", "locked", "")
+HELD = ("index.lock", "HEAD.lock", "ORIG_HEAD.lock")
+
+
+def half_add(root: Root, name: str, unwritten: int) -> None:
+    """Leave of a tree, its entry and its branch what git has made of them when it is killed."""
+    tree = root.path.parent / "repo.worktrees" / name
+    admin = root.path / ".git" / "worktrees" / name
+    git(root.path, "worktree", "lock", "--reason", "initializing", str(tree))
+    for lock in HELD:
+        (admin / lock).touch()
+    git_lock = root.path / ".git" / "refs" / "heads" / f"{name}.lock"
+    git_lock.touch()
+    for what in UNWRITTEN[:unwritten]:
+        if what == "":
+            shutil.rmtree(admin)
+        elif what == "tree":
+            tree.rmdir()
+        elif what == "tree/.git":  # nothing is checked out before
+            shutil.rmtree(tree)
+            tree.mkdir()
+        else:
+            (admin / what).unlink()
+    for path in (git_lock, *((admin, *admin.iterdir()) if admin.exists() else ())):
+        os.utime(path, (time.time() - 60,) * 2)
+
+
+@pytest.mark.scorecard(23)
+@pytest.mark.parametrize("then", ["prepare", "remove"])
+@pytest.mark.parametrize("unwritten", range(len(UNWRITTEN) + 1))
+def test_whatever_a_killed_git_has_not_written_yet_the_next_verb_goes_on(
+    busy: Root, unwritten: int, then: str, figure: Figure
+) -> None:
+    dies(busy, "tree.added:1", "prepare", "half", "--no-venv")
+    half_add(busy, "half", unwritten)
+
+    if then == "prepare":
+        busy.ok("worktree", "prepare", "half", "--no-venv")
+        assert git(busy.path.parent / "repo.worktrees" / "half", "status", "--porcelain") == ""
+        converged(busy, "half")
+    busy.ok("worktree", "remove", "half")
+    converged(busy, branches=("half",))
+    figure("strikes", 1)
+
+
 @pytest.mark.scorecard(23)
 @pytest.mark.parametrize("verb", ["prepare", "remove"])
 def test_killed_at_any_moment_alone_or_with_its_git_the_same_verb_goes_on(
@@ -283,14 +326,14 @@ def test_killed_at_any_moment_alone_or_with_its_git_the_same_verb_goes_on(
         child = subprocess.Popen(
             [MAM, "worktree", *words], cwd=busy.path, env=environ, stdout=-3, stderr=-3, start_new_session=True
         )
-        if number:  # the first one shows how long it takes
-            try:
-                child.wait(dice.uniform(0.3, 0.9) * took_s)
-            except subprocess.TimeoutExpired:
-                killed += 1
-                os.killpg(child.pid, signal.SIGKILL) if number % 2 else child.kill()
-        child.wait()
-        took_s = took_s or time.monotonic() - began
+        strike_s = dice.uniform(0.3, 0.9) * took_s if number else None  # the first one shows how long it takes
+        try:
+            child.wait(strike_s)
+            took_s = time.monotonic() - began
+        except subprocess.TimeoutExpired:
+            killed += 1
+            os.killpg(child.pid, signal.SIGKILL) if number % 2 else child.kill()
+            child.wait()
         with busy.registry.view() as view:
             row = view.worktree(name)
         if verb == "prepare" or (row is not None and row.state != "removed"):

@@ -1,5 +1,8 @@
 """What is read from git's files is what git itself says, in every kind of repository."""
 
+import os
+import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -138,3 +141,37 @@ def test_the_top_is_the_nearest_one(tmp_path: Path) -> None:
 
     assert gitfiles.top_of(part / "a" / "b") == part
     assert gitfiles.top_of(part.parent) == tmp_path / "repo"
+
+
+def test_a_lock_of_somebody_who_lives_is_waited_for_and_one_that_nobody_lets_go_is_removed(tmp_path: Path) -> None:
+    repo = repository(tmp_path / "repo")
+    lock = repo / ".git" / "refs" / "heads" / "idea.lock"
+    lock.touch()
+    let_go: list[bool] = []
+
+    def live() -> None:
+        let_go.append(lock.exists())
+        lock.unlink()
+
+    threading.Timer(0.3, live).start()
+    gitfiles.unlock(repo, "refs/heads/idea")
+    assert let_go == [True], "it was still there when its holder was done with it"
+
+    lock.touch()
+    os.utime(lock, (time.time() - 60,) * 2)
+    gitfiles.unlock(repo, "refs/heads/idea", "refs/heads/other")
+    git(repo, "branch", "idea")
+
+
+def test_an_entry_without_a_place_is_dropped_and_others_of_its_name_stay(tmp_path: Path) -> None:
+    repo = repository(tmp_path / "repo")
+    git(repo, "worktree", "add", "-q", str(tmp_path / "one"))
+    git(repo, "worktree", "add", "-q", str(tmp_path / "two"))
+    entries = repo / ".git" / "worktrees"
+    (entries / "two" / "gitdir").unlink()
+    os.utime(entries / "two", (time.time() - 60,) * 2)
+
+    for name in ("one", "two", "three"):
+        gitfiles.drop_stump(repo, tmp_path / name)
+
+    assert [path.name for path in entries.iterdir()] == ["one"]
