@@ -111,6 +111,11 @@ ROWS = {
         "granted again after the lease's time, in the queue's order",
         "{cases} of {cases} cases",
     ),
+    17: Row(
+        "a reviewer stopped until it is asked anew, then woken: its old verdict",
+        "fenced, 0 effects",
+        "{cases} of {cases} cases",
+    ),
     18: Row(
         "4 loops of 20 rounds share 3 reviewers",
         "0 given twice, no standstill, waits ≤ 2 × a fair share",
@@ -140,6 +145,11 @@ ROWS = {
         "`worktree prepare` and `remove` killed −9 at each step and at random moments, {strikes} times",
         "the next run goes on, 0 orphans, other worktrees untouched",
         "{strikes} of {strikes}",
+    ),
+    24: Row(
+        "200 events, 5 dead panes and 3 removed worktrees while no monitor runs; then two are started",
+        "all seen ≤ 3 s after the start, 0 false differences, one of the two runs",
+        "all seen after {seconds:max.1} s (the start included), 0 false, one runs",
     ),
     25: Row(
         "20 agents stuck among 20 busy ones",
