@@ -66,8 +66,13 @@ class Tmux:
         raise PaneGone(pane=pane_id, server=f"tmux {self.server}")
 
     def panes(self) -> list[Pane]:
+        listing = ("list-panes", "-a", "-F", _FORMAT)
+        done = self._run(*listing)
+        if done.code:  # a server that is merely overrun refuses a connection as one that is gone does
+            done = self._run(*listing)
+        self._check(done)
         found = []
-        for line in self._call("list-panes", "-a", "-F", _FORMAT).splitlines():
+        for line in done.stdout.splitlines():
             pane_id, pid, dead, status, tag = line.split("\t", 4)
             if tag:
                 found.append(Pane(pane_id, tag, int(pid or 0), dead == "1", int(status) if status else None))

@@ -8,6 +8,7 @@ tests/contract/test_mux_contract.py, test_tmux_only.py. Enter and drafts on pape
 import json
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import time
@@ -19,8 +20,9 @@ import pytest
 
 from mam.agents import scripted
 from mam.broker import proof
+from mam.broker.bodies import now_ms
 from mam.broker.events import Say
-from mam.control_plane import seats
+from mam.control_plane import reconcile, seats
 from mam.wrappers.agent_process import bare_shell
 from mam.wrappers.delivery import Delivery, Ledger, Outcome
 from mam.wrappers.mux import LookFailed, Pane, PaneGone
@@ -127,6 +129,57 @@ class TestOwnSettings:
         assert said.code == 1 and said.error["code"] in ("pane_gone", "mux_gone", "look_failed"), said.err
         assert tmux_root.ok("agent", "list") == []
         tmux_root.agent()  # the name is free, and the server is not spoilt
+
+
+class TestFlakyServer:
+    """A tmux of which every third call fails: nobody is taken for dead, and work goes on."""
+
+    def use(self, root: Root, words: str) -> None:
+        folder = root.path.parent / "flaky"
+        folder.mkdir()
+        calls, real = shlex.quote(str(folder / "calls")), shlex.quote(str(shutil.which("tmux")))
+        program = folder / "tmux"
+        fails = f"{{ echo {shlex.quote(words)} >&2; exit 1; }}"
+        lines = ["#!/bin/sh", f"printf x >> {calls}", f"[ $(( $(wc -c < {calls}) % 3 )) -ne 0 ] || {fails}"]
+        program.write_text("\n".join([*lines, f'exec {real} "$@"', ""]))
+        program.chmod(0o755)
+        root.env["PATH"] = f"{folder}:{os.environ['PATH']}"
+
+    def insist(self, root: Root, *words: str) -> None:
+        """What a person does who is told that it failed: the same once more."""
+        for _ in range(5):
+            said = root.mam(*words, "--json")
+            if said.code == 0:
+                return
+            assert said.error["remedy"], said.err
+        raise AssertionError(said.err)
+
+    @pytest.mark.parametrize(
+        "words", ["", "something new", "error connecting to /tmp/tmux (Resource temporarily unavailable)"]
+    )
+    def test_a_tmux_that_fails_every_third_call_makes_no_drift_and_loses_no_job(
+        self, tmux_root: Root, words: str
+    ) -> None:
+        root = tmux_root
+        self.use(root, words)
+        for name in ("one", "two"):
+            self.insist(root, "agent", "create", name, "--agent", "scripted")
+        runners = {name: root.session(name).pid for name in ("one", "two")}
+
+        for _ in range(2):
+            jobs = [root.delegate(name, "do it", "--started-within", "10", "--retries", "5") for name in runners]
+            for job in jobs:
+                # Where a paste failed nobody knows what arrived: that attempt is given up, and another one made.
+                until(lambda job=job: root.job(job).state == "reported", within_s=120, what=f"{job} is reported")
+
+        looks = [root.mam("monitor", "once", "--json").json for _ in range(9)]
+        assert looks == [[]] * 9
+        until(lambda: now_ms() - root.session("one").updated_at > reconcile.YOUNG_MS, within_s=60)
+        assert [root.mam("monitor", "once", "--json").json for _ in range(9)] == [[]] * 9
+        for name, pid in runners.items():
+            said = root.mam("agent", "resume", name, "--json")
+            assert said.code == 0 and root.session(name).pid == pid, "a healthy agent is left alone"
+        assert [finding["code"] for finding in root.ok("status")["findings"]] == []
 
 
 class TestEnvironment:
