@@ -5,6 +5,7 @@ Standard library only on Linux; psutil elsewhere.
 """
 
 import os
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,6 +22,7 @@ class ProcessId(NamedTuple):
     boot: str
 
 
+@cache
 def boot_id() -> str:
     """The same for all processes of one boot, another after a restart."""
     if LINUX:
@@ -34,7 +36,8 @@ def start_time(pid: int) -> str | None:
     """When *pid* was started, in the system's own words; None where no such process runs (a zombie does not)."""
     if LINUX:
         try:
-            stat = (_PROC / str(pid) / "stat").read_bytes()
+            with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # the monitor asks for everybody, every second
+                stat = file.read(4096)
         except OSError:
             return None
         # The name in parentheses may hold anything, so count from its end.

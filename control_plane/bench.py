@@ -8,25 +8,18 @@ import subprocess  # noqa: TID251 (what is measured is the start of processes it
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from mam.agents import catalog
-from mam.broker import keys, proof, server, topics
-from mam.broker.bodies import Producer, now_ms
-from mam.broker.mqtt import MqttBus
-from mam.broker.signing import seal
-from mam.broker.urls import Endpoint
-from mam.control_plane import daemon, jobs, liveness, lives, root, seats, sessions, watch
+from mam.broker import keys, server
+from mam.broker.bodies import now_ms
+from mam.control_plane import daemon, jobs, lives, root, seats, sessions
 from mam.control_plane import settings as config
-from mam.control_plane.inbox import Inbox
-from mam.control_plane.keyring import Keyring
 from mam.control_plane.registry import Registry
-from mam.control_plane.rows import Attempt, Job, Session
-from mam.control_plane.signs import Signs
-from mam.control_plane.sweep import Sweep
+from mam.control_plane.rows import Job, Session
 from mam.control_plane.wiring import Mam
 
 
@@ -59,7 +52,7 @@ def place(**environ: str) -> Generator[Mam]:
             server.stop(mam.layout.broker)
 
 
-def _session(name: str, mam: Mam, **more: object) -> Session:
+def session_row(name: str, mam: Mam, **more: object) -> Session:
     now = now_ms()
     binding, server_folder = json.dumps(mam.layout.binding()), str(mam.layout.run / "headless")
     fixed = (
@@ -79,7 +72,7 @@ def _session(name: str, mam: Mam, **more: object) -> Session:
     return Session(*fixed, binding, None, now, now, **more)  # type: ignore[arg-type]
 
 
-def _job(job_id: str, mam: Mam, session: str, state: str) -> Job:
+def job_row(job_id: str, mam: Mam, session: str, state: str) -> Job:
     now = now_ms()
     folder = str(mam.layout.jobs / job_id)
     return Job(job_id, "mam/0/jobs", "bench", session, state, 1, folder, "0" * 64, 120, 60, 3600, 6, now, now)
@@ -89,9 +82,9 @@ def fill(mam: Mam, session_count: int, job_count: int) -> None:
     """Rows only: what a reader has to go through."""
     with mam.registry.transaction() as tx:
         for n in range(session_count):
-            tx.put(_session(f"agent-{n}", mam))
+            tx.put(session_row(f"agent-{n}", mam))
         for n in range(job_count):
-            tx.put(_job(f"job-{n:08d}", mam, f"agent-{n % max(1, session_count)}", "reported"))
+            tx.put(job_row(f"job-{n:08d}", mam, f"agent-{n % max(1, session_count)}", "reported"))
 
 
 def _wall(argv: Sequence[str], cwd: Path) -> float:
@@ -104,7 +97,7 @@ def cli(runs: int = 21) -> list[Figure]:
     """Whole processes against `python3 -c pass`, in turn, so that a slow moment of the machine hits both."""
     with place() as mam:
         fill(mam, 100, 10_000)
-        job = _job("job-heartbeat", mam, "agent-0", "running")
+        job = job_row("job-heartbeat", mam, "agent-0", "running")
         Path(job.folder).mkdir()
         keys.create(mam.layout.job_key(job.id))
         jobs.write_record(mam.layout, job)
@@ -131,71 +124,6 @@ def cli(runs: int = 21) -> list[Figure]:
     return found
 
 
-def _publish(port: int, user: str, password: str, prefix: str, wires: list[tuple[str, bytes]]) -> None:
-    bus = MqttBus(Endpoint(server.HOST, port, user, password), prefix)
-    bus.wait_ready(10)
-    for topic, wire in wires:
-        while not bus.publish(topic, wire):
-            time.sleep(0.001)
-    bus.close(flush_s=60)
-
-
-def events(count: int = 10_000) -> list[Figure]:
-    """What the monitor verifies, records and settles, against what a bare subscriber merely receives."""
-    with place() as mam:
-        with mam.registry.transaction() as tx:
-            tx.put(_session("agent-0", mam))
-        job = jobs.delegate(mam, "agent-0", "bench", job_id="job-bench0001")
-        daemon.ensure(mam)
-        running = server.running(mam.layout.broker)
-        assert running is not None
-        login = server.endpoint(mam.layout.secrets, running.port, "runner")
-        prefix, producer = topics.root(mam.fingerprint), Producer("bench")
-        token, topic = keys.load(mam.layout.job_key(job.id)), topics.job(job.id)
-
-        def sealed(n: int) -> bytes:
-            body = producer.job_event(job.id, 1, "progress", {"note": f"step {n}", "text": "x" * 300})
-            return seal(body, token=token, use="event-mac", scope=job.id, topic=topic)
-
-        def rate(await_all: Callable[[], None]) -> float:
-            args = (running.port, login.user, login.password, prefix, [(topic, sealed(n)) for n in range(count)])
-            child = multiprocessing.get_context("spawn").Process(target=_publish, args=args)
-            child.start()
-            await_all()
-            child.join()
-            return count / (stamps[-1] - stamps[0])
-
-        stamps: list[float] = []
-        recorded = rate(lambda: _await_recorded(mam, count, stamps))
-        daemon.end(mam.layout)
-        stamps = []
-        viewer = MqttBus(server.endpoint(mam.layout.secrets, running.port, "viewer"), prefix)
-        viewer.subscribe("jobs/+", lambda _: stamps.append(time.perf_counter()))
-        viewer.wait_ready(10)
-        bare = rate(lambda: _await_count(stamps, count))
-        viewer.close()
-    ratio = recorded / bare
-    what = f"monitor: verified, recorded, settled; {count} events"
-    return [Figure(what, f"{recorded:.0f}/s, {ratio:.2f} × a bare subscriber's {bare:.0f}/s", "≥ 0.4 ×", ratio >= 0.4)]
-
-
-def _await_recorded(mam: Mam, count: int, stamps: list[float]) -> None:
-    look = mam.registry.watch()
-    first = look.last_event()
-    while (seen := look.last_event() - first) < count:
-        if seen and not stamps:
-            stamps.append(time.perf_counter())
-        time.sleep(0.01)  # the looking must not cost what is looked at
-    stamps.append(time.perf_counter())
-    look.connection.close()
-
-
-def _await_count(stamps: list[float], count: int) -> None:
-    deadline = time.monotonic() + 120
-    while len(stamps) < count and time.monotonic() < deadline:
-        time.sleep(0.002)
-
-
 def deliver(count: int = 20, mux: str = "auto") -> list[Figure]:
     """From delegate's commit to the submitted prompt, in a ready pane; the pause before Enter is part of it."""
     with place() as mam:
@@ -216,7 +144,9 @@ def deliver(count: int = 20, mux: str = "auto") -> list[Figure]:
         # Other agents need 0.31 s between paste and Enter; the rest is the same.
         over = [taken / 1000 - pause_s + 0.31 for taken in taken_ms]
         p50, p95 = statistics.median(over), sorted(over)[int(len(over) * 0.95) - 1]
-        idle = _idle(mam, session)
+        known = daemon.look(mam.layout)
+        assert known is not None and session.pid is not None
+        idle = idling({"runner": (session.pid, 48, 0.1), "monitor": (known.process.pid, 150, 0.5)})
     what = f"commit → submitted in {session.mux}, with a pause of 0.31 s"
     return [Figure(what, f"p50 {p50:.2f} s, p95 {p95:.2f} s", "≤ 0.5 s, ≤ 0.8 s", p50 <= 0.5 and p95 <= 0.8), *idle]
 
@@ -232,11 +162,9 @@ def _await_prompt(mam: Mam) -> None:
         time.sleep(0.01)
 
 
-def _idle(mam: Mam, session: Session, seconds: float = 20.0) -> list[Figure]:
-    known = daemon.look(mam.layout)
-    assert known is not None and session.pid is not None
-    processes = {"runner": (session.pid, 48, 0.1), "monitor": (known.process.pid, 150, 0.5)}
-    time.sleep(3)  # what the last job left behind is done
+def idling(processes: Mapping[str, tuple[int, float, float]], seconds: float = 20.0) -> list[Figure]:
+    """What processes that have nothing to do cost: name → pid, most MB, most percent of a core."""
+    _await_quiet([pid for pid, _, _ in processes.values()])
     before = {name: _usage(pid) for name, (pid, _, _) in processes.items()}
     time.sleep(seconds)
     found = []
@@ -245,8 +173,18 @@ def _idle(mam: Mam, session: Session, seconds: float = 20.0) -> list[Figure]:
         percent, wrote = (cpu_s - before[name][0]) / seconds * 100, written - before[name][2]
         met = rss_mb <= most_mb and percent <= most_percent and (name == "runner" or wrote == 0)
         value = f"{rss_mb:.0f} MB, {percent:.2f} % of a core, {wrote} bytes written in {seconds:g} s"
-        found.append(Figure(f"{name}, idle", value, f"≤ {most_mb} MB, ≤ {most_percent} %", met))
+        found.append(Figure(f"{name}, idle", value, f"≤ {most_mb:g} MB, ≤ {most_percent:g} %", met))
     return found
+
+
+def _await_quiet(pids: Sequence[int], quiet_s: float = 3.0) -> None:
+    """Until nothing was written for a while: what went before is not what is measured."""
+    deadline, seen, since = time.monotonic() + 60, -1, time.monotonic()
+    while time.monotonic() - since < quiet_s and time.monotonic() < deadline:
+        written = sum(_usage(pid)[2] for pid in pids)
+        if written != seen:
+            seen, since = written, time.monotonic()
+        time.sleep(0.2)
 
 
 def _usage(pid: int) -> tuple[float, float, int]:
@@ -266,7 +204,7 @@ def _update(folder: str, name: str, times: int) -> None:
 
 
 def registry(writers: int = 50, times: int = 40) -> list[Figure]:
-    """Writers at once, and a whole look over many sessions."""
+    """Writers at once."""
     found = []
     with place() as mam:
         context = multiprocessing.get_context("spawn")
@@ -282,33 +220,4 @@ def registry(writers: int = 50, times: int = 40) -> list[Figure]:
             kept = view.connection.execute("SELECT count(*) FROM audit WHERE key LIKE 'w%'").fetchone()[0]
         rate = f"{writers} processes × {times} updates: {writers * times - kept} lost, {took:.1f} s (starts included)"
         found.append(Figure("registry, writers at once", rate, "0 lost", kept == writers * times))
-    with place() as mam:
-        found.append(_look_at_all(mam, 200))
     return found
-
-
-def _look_at_all(mam: Mam, count: int) -> Figure:
-    me = proof.me()
-    with mam.registry.transaction() as tx:
-        for n in range(count):
-            tx.put(_session(f"agent-{n}", mam, pid=me.pid, pid_start=me.start, boot_id=me.boot))
-            job = _job(f"job-{n:08d}", mam, f"agent-{n}", "running")
-            tx.put(job)
-            tx.put(Attempt(job.id, 1, job.session, now_ms(), started_at=now_ms()))
-    sweep = Sweep(mam.layout.run, Inbox(mam.registry, Keyring(mam.layout)))
-    began = time.perf_counter()
-    with mam.registry.view() as view:
-        ended = watch.ended_sessions(mam, view)
-        seen = watch.Watched(sweep, lambda *_: 0, Signs(mam), 0, now_ms())
-        verdicts, findings = watch.jobs_now(view, seen, liveness.Patience())
-    took = time.perf_counter() - began
-    met = took <= 1.0 and not ended and not verdicts and not findings
-    return Figure(f"one look over {count} sessions and jobs", f"{took:.3f} s, no subprocess", "≤ 1 s", met)
-
-
-BENCHES: dict[str, Callable[[], list[Figure]]] = {
-    "cli": cli,
-    "events": events,
-    "deliver": deliver,
-    "registry": registry,
-}

@@ -4,13 +4,14 @@ import logging
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from pathlib import Path
 
 from mam.broker.errors import MamError
 from mam.control_plane import job_machine, jobs, leases, liveness, projection, questions, reconcile, repo_watch, watch
 from mam.control_plane.gaps import Gaps
 from mam.control_plane.inbox import Inbox
 from mam.control_plane.registry import Registry
-from mam.control_plane.rows import LIVE, PRESUMED, Attempt, Finding, Job
+from mam.control_plane.rows import LIVE, PRESUMED, Attempt, Finding, Job, Session
 from mam.control_plane.signs import Signs
 from mam.control_plane.sweep import Sweep
 from mam.control_plane.view import View
@@ -19,6 +20,7 @@ from mam.control_plane.wiring import Mam
 _log = logging.getLogger("mam.monitor")
 
 RECONCILE_S = 10.0
+PROCESSES_S = 3.0
 
 
 class Looking:
@@ -30,8 +32,10 @@ class Looking:
         self._gaps = Gaps(mam.layout.run / "gaps.json")
         self._expiry = leases.Expiry(time.monotonic)
         self._signs = Signs(mam)
-        self._reconcile_at = 0.0
+        self._reconcile_at = self._thorough_at = 0.0
         self._drifts: list[reconcile.Drift] = []
+        self._dead: list[Path] = []
+        self._version, self._sessions = -1, list[Session]()
         self._once: set[tuple[str, str]] = set()  # differences of the last pass: the second sight counts
 
     def deliverable_ms(self, job: Job, attempt: Attempt) -> float:
@@ -58,14 +62,22 @@ class Looking:
         found += repo_watch.findings(self._mam, view)
         found += [
             Finding("dead_letter", path.parent.parent.name, now, f"an event that nobody could authenticate: {path}")
-            for path in self._sweep.dead()
+            for path in self._dead
         ]
         if problem:
             found.append(Finding("broker", "broker", now, problem))
         return watch.note_findings(self._registry, view, found)
 
     def _end_sessions(self, view: View) -> None:
-        ended = watch.ended_sessions(self._mam, view)
+        version = view.data_version()
+        if version != self._version:  # nothing was written since: the rows of the last look are those of now
+            self._version, self._sessions = version, view.sessions()
+        # Of those that the broker holds a connection of, its Last Will tells sooner than a look at each process.
+        thorough = time.monotonic() >= self._thorough_at
+        if thorough:
+            self._thorough_at = time.monotonic() + PROCESSES_S
+        doubted = [session for session in self._sessions if thorough or session.presence != "online"]
+        ended = watch.ended_sessions(self._mam, doubted)
         if not ended:
             return
         watch.act(self._registry, ended, [])
@@ -115,6 +127,7 @@ class Looking:
             seen = reconcile.compare(self._mam, view, world)
             before, self._once = self._once, {(drift.code, drift.subject) for drift in seen}
             self._drifts = [drift for drift in seen if (drift.code, drift.subject) in before]
+            self._dead = self._sweep.dead()
         own = {"worktree_gone", "main_moved"}  # noted by repo_watch itself, at once
         return [
             Finding(drift.code, drift.subject, self._clock(), f"{drift.text}; {drift.next}")

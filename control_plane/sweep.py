@@ -1,5 +1,6 @@
 """The monitor's own way to what agents said: straight from the spools, with or without a runner or a broker."""
 
+import os
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -33,7 +34,7 @@ class Sweep:
             live: Sessions whose runner is connected: their younger events are left to it.
         """
         found: list[Spooled] = []
-        for folder in self._folders():
+        for folder in self._folders("outbox"):
             for entry in spool.entries(folder):
                 if folder.parent.name not in live or entry.beat or _age_s(entry.path) > RUNNER_GETS_S:
                     item = spool.load(entry)
@@ -58,10 +59,12 @@ class Sweep:
 
     def dead(self) -> list[Path]:
         """Events that nobody could authenticate."""
-        return sorted(self._run.glob("*/dead/*.event"))
+        return sorted(path for folder in self._folders("dead") for path in folder.glob("*.event"))
 
-    def _folders(self) -> list[Path]:
-        return sorted(self._run.glob("*/outbox"))
+    def _folders(self, name: str) -> list[Path]:
+        """Where each session would have its folder *name*: a glob would be the dearest part of an idle look."""
+        with os.scandir(self._run) as found:
+            return [Path(path, name) for path in sorted(each.path for each in found if each.is_dir())]
 
     def _hopeless(self, item: Spooled) -> bool:
         tries = self._tries.get(item.id, 0) + 1

@@ -38,11 +38,11 @@ class Ended(NamedTuple):
     reason: str
 
 
-def ended_sessions(mam: Mam, view: View) -> list[Ended]:
-    """Sessions that the registry calls live and whose runner is proven dead, or whose pane never came to life."""
+def ended_sessions(mam: Mam, sessions: Sequence[Session]) -> list[Ended]:
+    """Those of *sessions* that the registry calls live and whose runner is proven dead, or whose pane never was."""
     found = []
     dark: set[tuple[str, str]] = set()  # multiplexers that did not answer: each may take seconds to say so
-    for session in view.sessions():
+    for session in sessions:
         if session.status not in LIVE:
             continue
         runner = seats.runner_id(session)

@@ -1,11 +1,20 @@
-"""mam bench cli|events|deliver|registry|loop|all"""
+"""mam bench cli|events|deliver|registry|look|loop|all"""
 
-from mam.control_plane import bench, bench_loop
+from collections.abc import Callable
+
+from mam.control_plane import bench, bench_loop, bench_monitor
 from mam.control_plane.cli.base import Parser, emit, say, verb
 
 
 def run(words: list[str]) -> int:
-    benches = {**bench.BENCHES, "loop": bench_loop.loop}
+    benches: dict[str, Callable[[], list[bench.Figure]]] = {
+        "cli": bench.cli,
+        "events": bench_monitor.events,
+        "deliver": bench.deliver,
+        "registry": bench.registry,
+        "look": bench_monitor.look,
+        "loop": bench_loop.loop,
+    }
 
     def build(parser: Parser) -> None:
         parser.add_argument("what", nargs="?", default="all", choices=[*benches, "all"])

@@ -124,7 +124,7 @@ def test_a_pane_that_is_slow_to_open_is_not_gone(desk: Desk) -> None:
     desk.session(status="starting", pane="", updated_at=now_ms() - 11_000)
 
     with desk.mam.registry.view() as view:
-        assert watch.ended_sessions(desk.mam, view) == []
+        assert watch.ended_sessions(desk.mam, view.sessions()) == []
 
 
 def test_a_runner_that_speaks_after_it_was_given_up_is_taken_back(desk: Desk) -> None:
@@ -299,5 +299,5 @@ def test_a_multiplexer_that_does_not_answer_is_asked_once_a_look(desk: Desk, mon
     monkeypatch.setattr(seats, "multiplexer", lambda *_: Wedged())
 
     with desk.mam.registry.view() as view:
-        assert watch.ended_sessions(desk.mam, view) == []
+        assert watch.ended_sessions(desk.mam, view.sessions()) == []
     assert len(asked) == 1

@@ -247,7 +247,8 @@ def hour(desk: Desk, dice: random.Random, monkeypatch: pytest.MonkeyPatch) -> It
     made = Hour(desk, dice)
     monkeypatch.setattr(time, "time_ns", lambda: int(made.now * 1e9))
     monkeypatch.setattr(time, "time", lambda: made.now)
-    monkeypatch.setattr(looking, "RECONCILE_S", 0.0)
+    for every in ("RECONCILE_S", "PROCESSES_S"):
+        monkeypatch.setattr(looking, every, 0.0)
     for module in (reconcile, seats):
         monkeypatch.setattr(module.muxes, "make", lambda *_: made)
     made.begin()
