@@ -140,3 +140,14 @@ def test_a_room_cannot_be_imported_under_its_bare_name(room: str) -> None:
     done = subprocess.run([sys.executable, "-c", f"import {room}"], cwd=top, capture_output=True, text=True)
 
     assert f"import this package as mam.{room}" in done.stderr
+
+
+def test_an_export_that_cannot_be_leaves_the_earlier_one_as_it_was(root: Root, tmp_path: Path) -> None:
+    kept = tmp_path / "events.jsonl"
+    kept.write_text("an earlier export\n", "utf-8")
+
+    said = root.mam("events", "export", "job-nowhere", "--output", str(kept))
+    shown = root.mam("events", "export", "job-nowhere")
+
+    assert (said.code, shown.code, shown.out) == (2, 2, "")
+    assert kept.read_text("utf-8") == "an earlier export\n"
