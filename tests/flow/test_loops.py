@@ -302,7 +302,9 @@ def test_without_promotion_the_next_command_is_shown_and_does_what_it_says(stage
     subprocess.run(["sh", "-c", said.json["promoted"]], cwd="/", check=True)
 
     assert git(stage.root.path, "rev-parse", "HEAD") == head
-    assert f"next: {said.json['promoted']}" in stage.root.mam("loop", "show", loop).out
+    shown = stage.root.mam("loop", "show", loop).out
+    assert f"\nnext: {said.json['promoted']}" in shown and f"Z next: {said.json['promoted']}" in shown
+    assert "promoted" not in shown  # it is a person who does that
 
 
 @pytest.mark.req("M55")

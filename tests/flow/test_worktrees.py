@@ -254,6 +254,29 @@ class TestPreparing:
         assert (tree / "where").read_text().split() == [str(tree), str(root.path / ".git/worktrees/one"), "none"]
         assert (git(root.path, "rev-parse", "main"), git(other, "rev-parse", "main")) == before
 
+    def test_a_setup_for_a_tree_that_is_ready_is_not_run_and_that_is_said(self, root: Root) -> None:
+        tree = prepare(root)
+
+        said = root.mam("worktree", "prepare", "one", "--setup", "touch made")
+
+        assert said.code == 0 and "--setup was not run" in said.err
+        assert not (tree / "made").exists()
+
+    @pytest.mark.parametrize("switch", [("switch", "-qc", "other"), ("switch", "-q", "--detach")])
+    def test_a_tree_that_left_its_branch_is_shown_as_that_with_the_way_back(
+        self, root: Root, switch: tuple[str, ...]
+    ) -> None:
+        tree = prepare(root)
+        git(tree, *switch)
+
+        why = root.ok("why", "one")
+
+        assert "not on one" in why["because"] and why["awaited"] == "a person"
+        assert [each["state"] for each in root.ok("worktree", "list")] == ["off branch"]
+        subprocess.run(["sh", "-c", why["next"]], check=True, capture_output=True)
+        assert root.ok("why", "one")["because"] == "it is as it should be"
+        assert [each["state"] for each in root.ok("worktree", "list")] == ["ready"]
+
     @pytest.mark.parametrize("damage", ["rm -r {tree}", "rm -r {tree}; git -C {root} branch -D one", "rm {tree}/.git"])
     def test_a_tree_that_was_removed_by_hand_is_made_again(self, root: Root, damage: str) -> None:
         tree = prepare(root)
