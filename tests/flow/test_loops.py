@@ -1,6 +1,7 @@
 """Review loops from the command line: who is asked about what, when it counts, and what happens with it then."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -290,6 +291,18 @@ def test_a_creator_that_only_moved_its_branch_back_has_made_nothing_to_review_an
 
 
 # -- promotion ------------------------------------------------------------------------------------
+
+
+def test_the_next_command_is_a_rebase_where_main_has_moved_on(stage: Stage) -> None:
+    tree, loop = stage.changed(), stage.plan()
+    newer = stage.change(stage.root.path, f"newer-{tree.name}.txt")
+
+    said = stage.run(tree, loop)
+
+    assert said.code == 0, said.err
+    who = {**os.environ, "GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@localhost"}
+    subprocess.run(["sh", "-c", said.json["promoted"]], cwd="/", check=True, env=who)
+    assert git(tree, "merge-base", "main", "HEAD") == newer == git(stage.root.path, "rev-parse", "main")
 
 
 def test_without_promotion_the_next_command_is_shown_and_does_what_it_says(stage: Stage) -> None:
