@@ -697,6 +697,13 @@ class TestRemoving:
         with root.registry.view() as view:
             assert view.findings() == []
 
+    def test_a_name_that_would_write_to_the_terminal_is_shown_on_one_line_without_its_signs(self, root: Root) -> None:
+        write(prepare(root) / "a\x1b[31m\nb")
+
+        said = root.mam("worktree", "remove", "one")
+
+        assert said.code == 1 and "  a·[31m·b: untracked\n" in said.err
+
     @pytest.mark.req("M47")
     def test_it_lists_the_paths_that_no_commit_has_and_removes_nothing(self, root: Root) -> None:
         tree = prepare(root)
@@ -726,9 +733,9 @@ class TestRemoving:
             git(tree, "checkout", "-q", "--detach", before)
 
         error = refused(root, "worktree", "remove", "one")
-        assert error["code"] == "worktree_dirty" and sha[:12] in error["message"]
+        assert error["code"] == "worktree_dirty" and f"`git branch NAME {sha[:12]}`" in error["message"]
 
-        git(tree, "branch", "idea", sha)
+        git(tree, "branch", "idea", sha[:12])
         assert root.ok("worktree", "remove", "one")["head"] == before
         assert git(root.path, "show", "idea:idea.txt") == "work"
 
