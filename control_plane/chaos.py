@@ -37,7 +37,7 @@ def run(weather: str, *, agents: int, count: int, wait_s: float, say: Say) -> Re
         for name in names:
             sessions.create(mam, sessions.Wish(name, "scripted", "creator", mam.layout.root, "headless"))
         for name in names:
-            sessions.await_ready(mam, name, wait_s=60)
+            sessions.await_ready(mam, name, wait_s=10)  # what its runner said of its screen may be lost for good
         began = time.monotonic()
         wanted: dict[str, dict[str, str]] = {}
         while time.monotonic() - began < wait_s:
@@ -47,7 +47,10 @@ def run(weather: str, *, agents: int, count: int, wait_s: float, say: Say) -> Re
             if ended == count:
                 break
             time.sleep(0.1)
-        wrong = [why for job, ending in wanted.items() if (why := _wrong(mam, job, ending))]
+        while wrong := [why for job, ending in wanted.items() if (why := _wrong(mam, job, ending))]:
+            if time.monotonic() - began >= wait_s:
+                break
+            time.sleep(0.1)  # a report may overtake what was said before it, which is on its way still
         wrong += [f"{count - len(wanted)} jobs were never handed out"] if len(wanted) < count else []
         return Result(count - len(wrong), wrong, time.monotonic() - began)
 

@@ -133,7 +133,8 @@ class LoopRun:
         self._state = after
         if after.phase != "reviewing":
             self._lease.release()
-        for text in filter(None, (loop_words.happened(before, event), loop_words.ending(self._state))):
+        happened = loop_words.happened(before, event, self._loop.promote)
+        for text in filter(None, (happened, loop_words.ending(self._state))):
             self._say(text)
             loop_files.note(self._loop, text)
         for old, new in zip(before.rounds, self._state.rounds, strict=False):

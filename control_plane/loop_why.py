@@ -12,6 +12,7 @@ from mam.control_plane.rows import LIVE, OPEN, Job, Loop, StepMark, Worktree
 from mam.control_plane.view import View
 from mam.control_plane.views import ago, clean
 from mam.control_plane.why import Explanation, back, pane
+from mam.wrappers import gitfiles
 
 _STANDS_MS = 2000
 
@@ -134,6 +135,11 @@ def worktree(view: View, row: Worktree, agents: list[str], now: int) -> Explanat
         return Explanation(subject, state, f"{row.state} did not finish", evidence, "the same verb again", verb)
     if not Path(row.path, ".git").exists():
         return Explanation(subject, "missing", "its directory is gone", evidence, "a person", f"{again} heals it")
+    on = gitfiles.branch_of(Path(row.path))
+    if on != row.branch:
+        because = f"it is on {on or 'no branch'}, not on {row.branch}"
+        back_on = shlex.join(["git", "-C", row.path, "switch", row.branch])
+        return Explanation(subject, state, because, evidence, "a person", back_on)
     next_step = (
         f"git -C {shlex.quote(row.path)} status" if agents else f"mam agent create --agent KIND --worktree {row.name}"
     )

@@ -4,8 +4,8 @@ from mam.control_plane import loop_machine
 from mam.control_plane.loop_machine import Event, Reviewed, State, WorkEnded
 
 
-def happened(before: State, event: Event) -> str:
-    """What happened, for the timeline."""
+def happened(before: State, event: Event, promote: str) -> str:
+    """What happened in a loop that was to *promote* so, for the timeline."""
     number = len(before.rounds) or 1
     match event:
         case loop_machine.Began():
@@ -22,7 +22,7 @@ def happened(before: State, event: Event) -> str:
         case loop_machine.Looked(False) | loop_machine.NotPromoted(True, _):
             return f"round {number}: the worktree moved meanwhile; its new head is reviewed"
         case loop_machine.Promoted(what):
-            return f"promoted: {what}"
+            return f"{'next' if promote in ('none', 'pr-body') else 'promoted'}: {what}"
     return ""
 
 

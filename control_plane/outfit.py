@@ -126,6 +126,8 @@ def _venv(tree: Path, environ: dict[str, str], say: Say) -> None:
     if not uv:
         install.append("--disable-pip-version-check")
     _do([*install, *wanted], tree, environ, hint="--no-venv, or --setup with what your project needs")
+    if not any(target.glob("lib/python*/site-packages/pytest")):
+        say("no pytest came along: name it in an extra (dev, test), or give `mam loop run --test CMD` for reviewers")
 
 
 def _wanted(tree: Path) -> list[str]:

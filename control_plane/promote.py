@@ -53,7 +53,15 @@ def next_command(mam: Mam, loop: Loop, snap: Snapshot) -> str:
     """What a person would run next, word for word: by the commit's name, so that nothing newer comes along."""
     if snap.captured:
         return f"{_take_over(loop, snap)}   # puts the reviewed work on {loop.branch or 'HEAD'}"
-    return f"MAM_ALLOW_MAIN=1 git -C {shlex.quote(str(mam.layout.root))} merge --ff-only {snap.head}"
+    main = mam.layout.root
+    on, tip = gitfiles.branch_of(main), gitfiles.commit_of(main)
+    if on is not None and tip is not None and not git.is_ancestor(main, tip, snap.head):
+        return f"{_rebase(loop, on)}   # {on} has commits that the reviewed one has not; then another loop"
+    return f"MAM_ALLOW_MAIN=1 git -C {shlex.quote(str(main))} merge --ff-only {snap.head}"
+
+
+def _rebase(loop: Loop, on: str) -> str:
+    return shlex.join(["git", "-C", loop.worktree, "rebase", on])
 
 
 def _take_over(loop: Loop, snap: Snapshot) -> str:
@@ -90,7 +98,7 @@ def _merge(mam: Mam, loop: Loop, tree: Path, snap: Snapshot) -> Result:
         return Result(refused=f"{main} is on {on or 'no branch'}, not on {expected}")
     tip = gitfiles.commit_of(main)
     if tip is None or not git.is_ancestor(main, tip, snap.head):
-        hint = f"`git -C {shlex.quote(loop.worktree)} rebase {shlex.quote(on)}`, then another loop"
+        hint = f"`{_rebase(loop, on)}`, then another loop"
         return Result(refused=f"{on} has commits that the reviewed one has not: {hint}")
     first = _branch(loop, tree, snap)
     if first.moved:

@@ -17,6 +17,7 @@ from mam.broker.errors import MamError
 from mam.control_plane import jobs, lives, outfit, tree_owners, worktrees
 from mam.control_plane.rows import LIVE, Session, Worktree
 from mam.control_plane.view import View
+from mam.control_plane.views import clean
 from mam.control_plane.wiring import Mam
 from mam.wrappers import dirt, git, gitfiles, trees
 from mam.wrappers.trees import Tree
@@ -117,7 +118,7 @@ def _check_clean(row: Worktree) -> None:
     path = Path(row.path)
     found = dirt.look(path, unpushed_submodules=True) + dirt.only_here(path)
     if found:
-        lines = [f"  {item}" for item in found[:SHOWN]]
+        lines = [f"  {clean(str(item))}" for item in found[:SHOWN]]
         lines += [f"  … and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
         raise WorktreeDirty(path=row.path, name=row.name, listed="\n".join(lines), count=len(found))
 

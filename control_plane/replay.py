@@ -99,6 +99,8 @@ def play(layout: Layout, tales: Sequence[Tale], *, seed: int, duplicate: float, 
         registry = Registry(Path(folder) / "registry.db", Path(folder) / "registry.lock", by="replay")
         registry.create(control_root=folder)
         with registry.transaction() as tx:
+            # What an agent did one after the other lies side by side here, until its events end it again.
+            tx.connection.execute("DROP INDEX one_open_job")
             for tale in tales:
                 tx.put(_before(tale.job))
                 for attempt in tale.attempts:
@@ -116,7 +118,9 @@ def play(layout: Layout, tales: Sequence[Tale], *, seed: int, duplicate: float, 
 
 
 def _before(job: Job) -> Job:
-    """The job's row before its agent said anything in its last attempt."""
+    """The job's row before its agent said anything in its last attempt; what a person cancelled stays so."""
+    if job.state == "cancelled":
+        return job
     ended = {"ended_at": None, "result": None, "verdict": None, "detail": None, "summary": None, "late": 0}
     return replace(job, state="dispatched", report_sha256=None, report_bytes=None, seen_sha=None, **ended)  # type: ignore[arg-type]
 

@@ -174,7 +174,12 @@ def _there(path: str, old: str, new: str) -> str:
 
 
 def copied(mam: Mam) -> None:
-    """This is a copy: a fingerprint and keys of its own, no sessions, and no open jobs, which the original has."""
+    """
+    This is a copy: a fingerprint and keys of its own, no sessions, and no open jobs, which the original has.
+
+    Raises Usage where processes that were started here say that it is the original.
+    """
+    _check_copy(mam)
     salt = secrets.token_hex(16)
     # First what was the original's, last the word that this is no copy any more: a crash in between is tried again.
     shutil.rmtree(mam.layout.broker, ignore_errors=True)
@@ -199,6 +204,16 @@ def copied(mam: Mam) -> None:
     if gitfiles.own_dir(mam.layout.root) is not None:
         worktrees.forget_foreign(mam.layout.root)
     make(mam.layout, in_git=False)
+
+
+def _check_copy(mam: Mam) -> None:
+    if mam.meta("control_root") != str(mam.layout.root):
+        return
+    with mam.registry.view() as view:
+        live = [session.name for session in view.sessions() if session.status in LIVE and seats.alive(session)]
+    if live or daemon.look(mam.layout) is not None:
+        what = f"{mam.layout.root} is no copy: {', '.join(live) or 'its monitor'} was started here and runs"
+        raise Usage(what=what, hint="run it in the copy; to begin anew here, stop the agents and `mam down` first")
 
 
 def _close_jobs(tx: Transaction) -> None:

@@ -33,6 +33,8 @@ def listing(mam: Mam) -> list[Listed]:
         state = row.state
         if row.state == "ready" and (entry is None or trees.half_made(entry)):
             state = "missing"
+        elif row.state == "ready" and entry is not None and entry.branch != row.branch:
+            state = "off branch"
         head = entry.head if entry is not None and entry.head else row.head_sha or row.base_sha
         found.append(Listed(row.name, state, row.branch, head, row.path, agents))
     reviews = mam.layout.reviews.resolve()

@@ -101,6 +101,8 @@ def prepare(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Worktree:
                 faults.point("worktree.submodules")
                 outfit.environment(mam, Path(row.path), venv=wish.venv, setup=wish.setup, say=say)
                 faults.point("worktree.fitted")
+            elif wish.setup:
+                say(f"{row.name} is ready already: --setup was not run again; run it in {row.path} yourself")
             with mam.registry.transaction() as tx:
                 ready = replace(row, state="ready", updated_at=now_ms(), head_sha=None, detail=None)
                 tx.put(ready)

@@ -82,7 +82,7 @@ def only_here(tree: Path) -> list[Dirt]:
     for name, sha in tips.items():
         shared = ("refs/heads", "refs/remotes", "refs/tags")
         if sha and not git.ask(tree, "for-each-ref", "--count=1", f"--contains={sha}", "--", *shared):
-            found.append(Dirt(name, f"commit {sha[:12]} is on no branch"))
+            found.append(Dirt(name, f"commit {sha[:12]} is on no branch; `git branch NAME {sha[:12]}` keeps it"))
     return found
 
 

@@ -41,12 +41,27 @@ case "
 $said
 " in
 *" refs/heads/@BRANCH@
-"*)
-  echo "mam: @BRANCH@ is the main checkout's branch; it moves only by {ALLOW}=1 or mam loop … --promote merge" >&2
-  echo "  files that git has changed already go back by: git reset --merge" >&2
-  exit 1
+"*) ;;
+*) exit 0 ;;
 esac
-exit 0
+# What leaves it where it is passes: `reset --hard`, and the packing of refs, after which only its own file goes.
+now=$(git rev-parse --verify --quiet "refs/heads/@BRANCH@")
+case "
+$said
+" in
+*" HEAD
+"*) packed=/dev/null ;;
+*) packed="$(git rev-parse --git-common-dir)/packed-refs" ;;
+esac
+printf '%s\\n' "$said" | while read -r old new ref; do
+  [ "$ref" = "refs/heads/@BRANCH@" ] || continue
+  [ "$new" = "$now" ] && continue
+  [ -z "$(printf %s "$new" | tr -d 0)" ] && grep -qxF -e "$old $ref" "$packed" 2>/dev/null && continue
+  exit 1
+done && exit 0
+echo "mam: @BRANCH@ is the main checkout's branch; it moves only by {ALLOW}=1 or mam loop … --promote merge" >&2
+echo "  files that git has changed already go back by: git reset --merge" >&2
+exit 1
 """
 
 

@@ -8,8 +8,10 @@ short command costs.
 import importlib
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
+from typing import NoReturn
 
 from mam.broker import faults
 from mam.broker.errors import MamError, Usage
@@ -54,6 +56,8 @@ INTERNAL = {
     "play": "internal",
     "names": "completion",
 }
+# What runs in a control root that is thrown away: ended from outside, it must not leave that root's processes behind.
+TEMPORARY = ("demo", "chaos", "bench")
 AGENT_SIDE = ("started", "heartbeat", "progress", "ask", "report")
 
 EXIT_CODES = """exit codes: 0 done · 1 refused or failed · 2 wrong usage or place · 3 reported, but not_pass or failed ·
@@ -120,10 +124,16 @@ def _run(words: list[str]) -> int:
         module = INTERNAL[name]
     else:
         raise Usage(what=f"there is no verb {name!r}", hint="`mam --help` lists them")
+    if name in TEMPORARY:
+        signal.signal(signal.SIGTERM, _interrupt)
     faults.arm(config.load().text("MAM_FAULT"), _role(words))
     found = importlib.import_module(f"mam.control_plane.cli.{module}")
     code: int = found.run(words)
     return code
+
+
+def _interrupt(signum: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt
 
 
 def _role(words: list[str]) -> str:

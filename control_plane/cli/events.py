@@ -18,6 +18,7 @@ def run(words: list[str]) -> int:
 
 def _export(words: list[str]) -> int:
     from mam.control_plane import replay
+    from mam.control_plane.jobs import need
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -28,7 +29,7 @@ def _export(words: list[str]) -> int:
     mam = Mam.open(root=args.root)
     lines = 0
     with mam.registry.view() as view:
-        chosen = args.jobs or [job.id for job in reversed(view.jobs())]
+        chosen = [need(view, name).id for name in args.jobs] or [job.id for job in reversed(view.jobs())]
         target = config.absolute(args.output, mam.settings.cwd) if args.output else None
         out = target.open("w", encoding="utf-8") if target else sys.stdout
         try:

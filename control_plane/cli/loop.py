@@ -49,19 +49,20 @@ def _run(words: list[str]) -> int:
     args = verb(words, 2, example, "work, review by all, rework, until one commit is passed by everybody", build)
     mam = Mam.open(root=args.root)
     loop_id = loops.check_id(args.id) if args.id else loops.new_id()
+    limits = _limits(mam, args.limit)
     wish = _wish(mam, args, loop_id)
     with loop_locks.held(mam, loop_id):
         loop = loops.begin(mam, wish)
         say(f"loop {loop.id}: {loop.worktree}, base {loop.base_sha[:12]}; files in {loop.folder}")
-        return _carry_out(args, mam, loop)
+        return _carry_out(args, mam, loop, limits)
 
 
-def _carry_out(args: argparse.Namespace, mam: Mam, loop: Loop) -> int:
+def _carry_out(args: argparse.Namespace, mam: Mam, loop: Loop, limits: Any) -> int:
     """The caller holds the loop's lock."""
     from mam.control_plane import loop_run
 
     try:
-        return _told(args, mam, loop_run.LoopRun(mam, loop, say, _limits(mam, args.limit)).run())
+        return _told(args, mam, loop_run.LoopRun(mam, loop, say, limits).run())
     except KeyboardInterrupt:
         say(f"its agents go on; `mam loop resume {loop.id}` takes it up again, `mam loop cancel {loop.id}` ends it")
         raise
@@ -72,6 +73,8 @@ def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
     from mam.control_plane.cli.job import read_brief
     from mam.control_plane.jobs import check_brief
 
+    if args.pick is not None and args.pick < 1:
+        raise Usage(what=f"--pick {args.pick} picks nobody", hint="--pick 2")
     if bool(args.creator) == args.review_only:
         raise Usage(what="a loop has a creator, or is --review-only", hint="--creator AGENT, or --review-only")
     task = check_brief(*read_brief(args.task, mam.settings.cwd))
@@ -95,7 +98,7 @@ def _reviewers(mam: Mam, args: argparse.Namespace, loop_id: str) -> list[str]:
     """Those that were named, or who of the pool is free."""
     from mam.control_plane import loops
 
-    if args.reviewers:
+    if args.reviewers is not None:  # empty is a mistake, and never everybody
         return [name.strip() for name in args.reviewers.split(",") if name.strip()]
     if args.pick:
         wait_s = mam.settings.seconds("MAM_LOOP_WAIT_S", 3600)
@@ -128,6 +131,8 @@ def _limits(mam: Mam, limit_s: float | None) -> Any:
     from mam.control_plane import jobs
 
     limits = jobs.default_limits(mam)
+    if limit_s is not None and not 0 < limit_s < 1e9:
+        raise Usage(what="--limit must be above zero", hint="--limit 3600, or leave it out")
     return limits if limit_s is None else limits._replace(limit_s=limit_s)
 
 
@@ -140,12 +145,13 @@ def _resume(words: list[str]) -> int:
 
     args = verb(words, 2, "mam loop resume loop-1a2b3c4d", "go on with a loop that was killed or is stuck", build)
     mam = Mam.open(root=args.root)
+    limits = _limits(mam, args.limit)
     with loop_locks.held(mam, args.loop):
         with mam.registry.view() as view:
             loop = loops.need(view, args.loop)
         if loop.ended_at is not None:
             raise loops.LoopEnded(loop=loop.id, outcome=loop.outcome)
-        return _carry_out(args, mam, loop)
+        return _carry_out(args, mam, loop, limits)
 
 
 def _cancel(words: list[str]) -> int:

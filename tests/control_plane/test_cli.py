@@ -1,10 +1,12 @@
 """The command line itself: what it loads, how it fails, what it promises."""
 
 import json
+import os
 import pickle
 import pkgutil
 import subprocess
 import sys
+import tempfile
 from importlib import import_module, metadata
 from pathlib import Path
 
@@ -17,7 +19,7 @@ import mam.wrappers
 from mam.broker.errors import MamError
 from mam.broker.version import VERSION
 from mam.control_plane import cli
-from tests.support import Root, run_mam
+from tests.support import MAM, Root, run_mam, until
 
 from .conftest import Desk
 
@@ -110,6 +112,24 @@ def test_an_interrupted_verb_ends_with_130(monkeypatch: pytest.MonkeyPatch) -> N
     assert cli.main(["status"]) == 130
 
 
+@pytest.mark.parametrize("words", [("chaos", "--agents", "1"), ("demo", "--mux", "headless")])
+def test_a_control_root_to_throw_away_is_thrown_away_when_its_verb_is_ended(words: tuple[str, ...]) -> None:
+    with tempfile.TemporaryDirectory(prefix="m", dir="/tmp") as place:  # a socket's path is short
+        child = subprocess.Popen([MAM, *words], env={**os.environ, "TMPDIR": place}, stdout=subprocess.DEVNULL)
+        until(lambda: len(processes_in(place)) >= 2, what="monitor and broker run", within_s=60)
+
+        child.terminate()
+
+        assert child.wait(60) == 130
+        until(lambda: processes_in(place) == [], what="all that was started has ended")
+        assert os.listdir(place) == []
+
+
+def processes_in(place: str) -> list[str]:
+    lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return [line for line in lines if f"{place}/" in line]
+
+
 @pytest.mark.parametrize("name", sorted(cli.VERBS))
 def test_every_verb_explains_itself(name: str, tmp_path: Path) -> None:
     said = run_mam(name, "--help", cwd=tmp_path)
@@ -140,3 +160,14 @@ def test_a_room_cannot_be_imported_under_its_bare_name(room: str) -> None:
     done = subprocess.run([sys.executable, "-c", f"import {room}"], cwd=top, capture_output=True, text=True)
 
     assert f"import this package as mam.{room}" in done.stderr
+
+
+def test_an_export_that_cannot_be_leaves_the_earlier_one_as_it_was(root: Root, tmp_path: Path) -> None:
+    kept = tmp_path / "events.jsonl"
+    kept.write_text("an earlier export\n", "utf-8")
+
+    said = root.mam("events", "export", "job-nowhere", "--output", str(kept))
+    shown = root.mam("events", "export", "job-nowhere")
+
+    assert (said.code, shown.code, shown.out) == (2, 2, "")
+    assert kept.read_text("utf-8") == "an earlier export\n"

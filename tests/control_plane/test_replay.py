@@ -37,6 +37,27 @@ def test_every_order_ends_as_it_was_recorded(desk: Desk, recorded: Path, seed: i
     assert sum(each.delivered for each in played) > 8
 
 
+def test_jobs_that_one_agent_did_one_after_the_other_are_played_again_and_a_cancelled_one_stays_so(
+    desk: Desk, tmp_path: Path
+) -> None:
+    desk.session("writer")
+    names = ["job-00000001", "job-00000002", "job-00000003"]
+    for name in names:
+        job = desk.job("writer", name)
+        desk.take(name, desk.wire(name, "started"))
+        if name == names[1]:
+            jobs.cancel(desk.mam, name)
+        assert desk.take(name, desk.report(job, verdict="pass")) == ["late" if name == names[1] else "accepted"]
+    path = tmp_path / "events.jsonl"
+    with desk.mam.registry.view() as view:
+        path.write_text("".join(f"{line}\n" for line in replay.export(view, names)), "utf-8")
+
+    for seed in range(10):
+        played = replay.play(desk.mam.layout, replay.read(path), seed=seed, duplicate=0.5, delay=0.5)
+        assert [each.same for each in played] == [True, True, True]
+    assert [each.recorded.split()[0] for each in played] == ["reported", "not", "reported"]
+
+
 def test_a_replay_touches_nothing_of_the_control_root(desk: Desk, recorded: Path) -> None:
     before = sorted((str(path), path.stat().st_mtime_ns) for path in desk.mam.layout.mam.rglob("*") if path.is_file())
 

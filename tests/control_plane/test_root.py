@@ -144,6 +144,21 @@ def test_a_copy_gets_a_fingerprint_of_its_own_and_no_sessions(desk: Desk) -> Non
     assert after.fingerprint != before
 
 
+def test_where_its_own_agents_or_monitor_run_it_is_no_copy_and_nothing_is_forgotten(root: Root) -> None:
+    root.agent()
+    fingerprint = root.parts.fingerprint
+
+    with_agent = root.mam("init", "--copied", "--json")
+    root.ok("agent", "stop", "writer")
+    with_monitor = root.mam("init", "--copied", "--json")
+
+    assert (with_agent.code, with_monitor.code) == (2, 2)
+    assert "writer" in with_agent.error["message"] and "its monitor" in with_monitor.error["message"]
+    assert root.parts.fingerprint == fingerprint and root.session("writer").status == "stopped"
+    root.mam("down")
+    assert root.mam("init", "--copied").code == 0
+
+
 @pytest.mark.req("M103")
 def test_a_pane_elsewhere_without_a_control_root_is_exit_2_and_says_so(tmp_path: Path) -> None:
     repository(tmp_path / "plain")

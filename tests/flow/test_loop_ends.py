@@ -302,6 +302,17 @@ def test_a_loop_that_dies_while_it_is_cancelled_leaves_no_job_that_nobody_waits_
     until(lambda: stage.benches() == [], within_s=90, what="the monitor removes what nobody will come back for")
 
 
+def test_a_loop_with_an_archived_job_is_not_called_verified(stage: Stage) -> None:
+    loop = stage.plan()
+    assert stage.run(stage.changed(), loop, reviewers=("rev-a", "rev-b")).code == 0
+    assert stage.root.mam("verify", loop).code == 0
+
+    stage.root.ok("job", "archive", stage.job(loop, 1, "rev-a").id)
+    said = stage.root.mam("verify", loop, "--json")
+
+    assert (said.code, said.error["code"]) == (1, "job_archived")
+
+
 @pytest.mark.req("M82")
 def test_an_archived_loop_lets_go_of_its_pins_and_an_open_one_cannot_be_archived(stage: Stage) -> None:
     loop = stage.plan(rev_a=[[GATE, *PASS]])

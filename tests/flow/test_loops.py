@@ -1,6 +1,7 @@
 """Review loops from the command line: who is asked about what, when it counts, and what happens with it then."""
 
 import json
+import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -183,6 +184,9 @@ def test_a_creator_that_works_elsewhere_and_the_main_checkout_for_a_writer_are_r
         ([], ("rev-a", "rev-a"), "once"),
         ([], ("nobody",), "agent list"),
         (["--rounds", "0"], ("rev-a",), "--rounds"),
+        ([], (), "--reviewers"),
+        (["--limit", "0"], ("rev-a",), "--limit"),
+        (["--limit", "nan"], ("rev-a",), "--limit"),
         (["--id", "../../evil"], ("rev-a",), "a-z"),
         (["--id", "loop-r1"], ("rev-a",), "-r1"),
         (["--creator", "rev-a"], ("rev-a",), "another reviewer"),
@@ -289,6 +293,18 @@ def test_a_creator_that_only_moved_its_branch_back_has_made_nothing_to_review_an
 # -- promotion ------------------------------------------------------------------------------------
 
 
+def test_the_next_command_is_a_rebase_where_main_has_moved_on(stage: Stage) -> None:
+    tree, loop = stage.changed(), stage.plan()
+    newer = stage.change(stage.root.path, f"newer-{tree.name}.txt")
+
+    said = stage.run(tree, loop)
+
+    assert said.code == 0, said.err
+    who = {**os.environ, "GIT_COMMITTER_NAME": "t", "GIT_COMMITTER_EMAIL": "t@localhost"}
+    subprocess.run(["sh", "-c", said.json["promoted"]], cwd="/", check=True, env=who)
+    assert git(tree, "merge-base", "main", "HEAD") == newer == git(stage.root.path, "rev-parse", "main")
+
+
 def test_without_promotion_the_next_command_is_shown_and_does_what_it_says(stage: Stage) -> None:
     tree = stage.changed()
     head, loop = git(tree, "rev-parse", "HEAD"), stage.plan()
@@ -299,7 +315,9 @@ def test_without_promotion_the_next_command_is_shown_and_does_what_it_says(stage
     subprocess.run(["sh", "-c", said.json["promoted"]], cwd="/", check=True)
 
     assert git(stage.root.path, "rev-parse", "HEAD") == head
-    assert f"next: {said.json['promoted']}" in stage.root.mam("loop", "show", loop).out
+    shown = stage.root.mam("loop", "show", loop).out
+    assert f"\nnext: {said.json['promoted']}" in shown and f"Z next: {said.json['promoted']}" in shown
+    assert "promoted" not in shown  # it is a person who does that
 
 
 @pytest.mark.req("M55")

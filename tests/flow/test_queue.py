@@ -60,6 +60,15 @@ def test_all_reviewers_takes_only_who_is_free_and_says_who_has_the_others(stage:
     assert said.json["reviewers"] == ["rev-b", "rev-c"]
 
 
+@pytest.mark.parametrize("count", ["0", "-1"])
+def test_who_picks_nobody_is_told_so_and_nobody_is_asked(stage: Stage, count: str) -> None:
+    words = ["loop", "run", "--task", "-", "--review-only", "--pick", count, "--json"]
+
+    said = stage.root.mam(*words, "--worktree", str(stage.changed()), stdin="look at it", timeout_s=60)
+
+    assert said.code == 2 and "--pick" in said.error["remedy"], said.err
+
+
 @pytest.mark.req("M86")
 def test_any_two_of_a_pool_are_picked_in_turn(stage: Stage) -> None:
     loop = stage.plan()

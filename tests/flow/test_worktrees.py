@@ -254,6 +254,29 @@ class TestPreparing:
         assert (tree / "where").read_text().split() == [str(tree), str(root.path / ".git/worktrees/one"), "none"]
         assert (git(root.path, "rev-parse", "main"), git(other, "rev-parse", "main")) == before
 
+    def test_a_setup_for_a_tree_that_is_ready_is_not_run_and_that_is_said(self, root: Root) -> None:
+        tree = prepare(root)
+
+        said = root.mam("worktree", "prepare", "one", "--setup", "touch made")
+
+        assert said.code == 0 and "--setup was not run" in said.err
+        assert not (tree / "made").exists()
+
+    @pytest.mark.parametrize("switch", [("switch", "-qc", "other"), ("switch", "-q", "--detach")])
+    def test_a_tree_that_left_its_branch_is_shown_as_that_with_the_way_back(
+        self, root: Root, switch: tuple[str, ...]
+    ) -> None:
+        tree = prepare(root)
+        git(tree, *switch)
+
+        why = root.ok("why", "one")
+
+        assert "not on one" in why["because"] and why["awaited"] == "a person"
+        assert [each["state"] for each in root.ok("worktree", "list")] == ["off branch"]
+        subprocess.run(["sh", "-c", why["next"]], check=True, capture_output=True)
+        assert root.ok("why", "one")["because"] == "it is as it should be"
+        assert [each["state"] for each in root.ok("worktree", "list")] == ["ready"]
+
     @pytest.mark.parametrize("damage", ["rm -r {tree}", "rm -r {tree}; git -C {root} branch -D one", "rm {tree}/.git"])
     def test_a_tree_that_was_removed_by_hand_is_made_again(self, root: Root, damage: str) -> None:
         tree = prepare(root)
@@ -674,6 +697,13 @@ class TestRemoving:
         with root.registry.view() as view:
             assert view.findings() == []
 
+    def test_a_name_that_would_write_to_the_terminal_is_shown_on_one_line_without_its_signs(self, root: Root) -> None:
+        write(prepare(root) / "a\x1b[31m\nb")
+
+        said = root.mam("worktree", "remove", "one")
+
+        assert said.code == 1 and "  a·[31m·b: untracked\n" in said.err
+
     @pytest.mark.req("M47")
     def test_it_lists_the_paths_that_no_commit_has_and_removes_nothing(self, root: Root) -> None:
         tree = prepare(root)
@@ -703,9 +733,9 @@ class TestRemoving:
             git(tree, "checkout", "-q", "--detach", before)
 
         error = refused(root, "worktree", "remove", "one")
-        assert error["code"] == "worktree_dirty" and sha[:12] in error["message"]
+        assert error["code"] == "worktree_dirty" and f"`git branch NAME {sha[:12]}`" in error["message"]
 
-        git(tree, "branch", "idea", sha)
+        git(tree, "branch", "idea", sha[:12])
         assert root.ok("worktree", "remove", "one")["head"] == before
         assert git(root.path, "show", "idea:idea.txt") == "work"
 

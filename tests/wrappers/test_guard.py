@@ -131,6 +131,40 @@ def test_other_branches_worktrees_tags_and_fetches_are_untouched(repo: Path, tmp
     assert git(repo, "rev-parse", "origin/new") == git(tree, "rev-parse", "HEAD")
 
 
+STAYS = {
+    "reset hard": ("reset", "-q", "--hard"),
+    "reset merge": ("reset", "-q", "--merge"),
+    "reset soft": ("reset", "-q", "--soft", "HEAD"),
+    "pack": ("pack-refs", "--all"),
+    "collect": ("gc", "-q"),
+    "stash": ("stash", "-q"),
+}
+
+
+@pytest.mark.req("M8")
+@pytest.mark.parametrize("how", STAYS)
+def test_what_leaves_the_branch_where_it_is_passes(repo: Path, how: str) -> None:
+    before = git(repo, "rev-parse", "main")
+    write(repo / "app.py", "changed\n")
+
+    for _ in range(2):  # the second time its ref lies in packed-refs, where it was packed
+        said = attempt(repo, *STAYS[how])
+        assert said.returncode == 0, said.stderr
+    assert git(repo, "rev-parse", "main") == before
+
+
+@pytest.mark.req("M8")
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("words", [("update-ref", "-d", "refs/heads/main"), ("branch", "-m", "main", "trunk")])
+def test_a_branch_that_would_go_is_kept(repo: Path, words: tuple[str, ...], packed: bool) -> None:
+    before = git(repo, "rev-parse", "main")
+    if packed:
+        git(repo, "pack-refs", "--all")
+
+    assert attempt(repo, *words).returncode != 0
+    assert git(repo, "rev-parse", "main") == before
+
+
 @pytest.mark.parametrize("branch", BRANCHES)
 def test_a_branch_of_any_name_is_guarded_and_only_that(tmp_path: Path, branch: str) -> None:
     repo = repository(tmp_path / "re po's")
@@ -141,6 +175,7 @@ def test_a_branch_of_any_name_is_guarded_and_only_that(tmp_path: Path, branch: s
     new = git(repo, "commit-tree", "HEAD^{tree}", "-p", "HEAD", "-m", "new")
     assert guard.install(repo).branch == branch
 
+    assert attempt(repo, "pack-refs", "--all").returncode == 0
     assert attempt(repo, "update-ref", f"refs/heads/{branch}", new).returncode != 0
     for other in (f"refs/heads/{branch}x", f"refs/heads/x{branch}", f"refs/tags/{branch}"):
         said = attempt(repo, "update-ref", other, new)
