@@ -60,6 +60,7 @@ class Launch(NamedTuple):
 
     argv: Sequence[str]
     env: Mapping[str, str] = {}
+    defaults: Mapping[str, str] = {}  # set only where the pane's environment, which is its user's, says nothing
 
 
 class AgentCli(Protocol):

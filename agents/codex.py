@@ -18,13 +18,20 @@ here. A worker that nobody watches needs a policy that does not ask:
 are let by `grants`; `--dangerously-bypass-approvals-and-sandbox` does not. Its
 user answers what must be answered once: login, trust in the folder, hooks.
 
+Hooks of this one session tell that it asks for a permission and that a turn has
+ended, see `_hooks`. Should another version know hooks by other hashes, it asks
+at its start for a review of MAM's, and runs none that is not reviewed; behind
+`--`, `-c hooks.Stop=[]` leaves them out.
+
 codex draws its own conversation ids. They are found in what it keeps, see
 `resume`; sessions under another CODEX_HOME than ~/.codex are not.
 """
 
+import hashlib
 import json
 import re
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
@@ -47,6 +54,7 @@ _TURN_ENDED = re.compile(r"^  Worked for ", re.M)
 _FAILED = re.compile(r"^■ (?!Conversation interrupted)")
 _EXIT = re.compile(r"^(To continue this session, run:|Session ID: |Error[: ]|ERROR: )")
 _SHELL = re.compile(r"^[^ ›│][^›│]*[$#%>❯]$")
+_OWN_HOOKS = re.compile(r"(-c|--config=)?(features\.)?hooks\b")
 
 
 class _Box(NamedTuple):
@@ -63,7 +71,7 @@ def new_conversation() -> str | None:
 
 
 def launch(seat: Seat) -> Launch:
-    return Launch([seat.program or "codex", "--no-daemon", *seat.args])
+    return _command(seat)
 
 
 def resume(seat: Seat) -> Launch | None:
@@ -74,7 +82,7 @@ def resume(seat: Seat) -> Launch | None:
     then; among several, the only one that holds a job which was delivered here. None where that leaves a doubt.
     """
     found = _own(seat)
-    return None if found is None else Launch([seat.program or "codex", "--no-daemon", "resume", found.id, *seat.args])
+    return None if found is None else _command(seat, "resume", found.id)
 
 
 def conversation_files(seat: Seat) -> Sequence[Path]:
@@ -126,6 +134,52 @@ def draft(screen: Screen) -> bool:
     if box is None or _MENU.match(shown[-1]):
         return False
     return box.sign != "›" or box.text not in ("", _PLACEHOLDER)
+
+
+def _command(seat: Seat, *conversation: str) -> Launch:
+    return Launch([seat.program or "codex", "--no-daemon", *conversation, *_hooks(seat), *seat.args])
+
+
+def _hooks(seat: Seat) -> Sequence[str]:
+    """
+    Hooks of this one session, beside those of its user, which codex goes on to review: codex runs what each layer of
+    its settings says, and the session's own flags also say that just these commands, by their hashes, are trusted.
+
+    Words about hooks among its user's own leave ours out: the flags are one layer, and later ones replace earlier.
+    """
+    if any(map(_OWN_HOOKS.match, seat.args)):
+        return []
+    events = [("Stop", "stop", "turn_ended")]
+    if not _answers_by_itself(seat):
+        events.append(("PermissionRequest", "permission_request", "permission"))
+    words, trusted = [], []
+    for event, label, what in events:
+        command = f"{shlex.quote(seat.mam)} agent-signal {what}"
+        hook = {"type": "command", "command": command, "timeout": 10, "async": False}
+        words += ["-c", f"hooks.{event}=[{{hooks=[{_toml(hook)}]}}]"]
+        trusted.append(f'"/<session-flags>/config.toml:{label}:0:0"={{trusted_hash="{_hash(label, hook)}"}}')
+    return [*words, "-c", f"hooks.state={{{','.join(trusted)}}}"]
+
+
+def _answers_by_itself(seat: Seat) -> bool:
+    """Whether another reviewer than its user may answer a request: asking says nothing about waiting then."""
+    try:
+        settings = (seat.home / ".codex" / "config.toml").read_text("utf-8", "replace")
+    except OSError:
+        settings = ""
+    return any("approvals_reviewer" in text for text in (settings, *seat.args))
+
+
+def _toml(table: Mapping[str, object]) -> str:
+    return "{" + ",".join(f"{key}={json.dumps(value, ensure_ascii=False)}" for key, value in table.items()) + "}"
+
+
+def _hash(label: str, hook: Mapping[str, object]) -> str:
+    """What codex knows a hook by: its event and command, as JSON in a fixed form."""
+    known = json.dumps(
+        {"event_name": label, "hooks": [hook]}, sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    )
+    return "sha256:" + hashlib.sha256(known.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def _composer(lines: Sequence[str]) -> _Box | None:

@@ -17,6 +17,13 @@ where it can reach that.
 opencode draws its own conversation ids. They are found in its database, see
 `resume`; one that XDG_DATA_HOME or OPENCODE_DB puts elsewhere is not.
 
+A plug-in of its terminal, named in the environment of this one session beside
+those of its user, tells that it waits for a permission and that a turn has
+ended. opencode notes in its own state, as of any plug-in, when it last loaded
+it. It is no plug-in of its server: opencode would not start before it has
+fetched a package for those. An OPENCODE_TUI_CONFIG of its user's leaves ours
+out, and `--pure` all of them.
+
 A failure that nothing followed is on its screen again after a resume, and so
 it is ERROR until the next prompt.
 """
@@ -43,8 +50,7 @@ instruction_file = "AGENTS.md"
 grants = no_grants
 conversation_files = no_conversation_files  # they are rows of a database that all of a user's sessions share
 
-# An update would replace the program under running sessions.
-_ENV = {"OPENCODE_DISABLE_AUTOUPDATE": "1"}
+PLUGIN = Path(__file__).with_name("opencode_tui.json")  # opencode_tui.js beside it
 
 _NAMED = ("--session", "-s", "--continue", "-c")
 _SIDEBAR = 42
@@ -86,7 +92,7 @@ def new_conversation() -> str | None:
 
 
 def launch(seat: Seat) -> Launch:
-    return Launch([seat.program or "opencode", *seat.args], _ENV)
+    return _command(seat)
 
 
 def resume(seat: Seat) -> Launch | None:
@@ -97,7 +103,7 @@ def resume(seat: Seat) -> Launch | None:
     if any(word.partition("=")[0] in _NAMED for word in seat.args):
         return launch(seat)  # its user has named one already, and two end it at once
     found = kept.own(seat, list(_kept(seat)), ("--session",), _holds)
-    return None if found is None else Launch([seat.program or "opencode", "--session", found.id, *seat.args], _ENV)
+    return None if found is None else _command(seat, "--session", found.id)
 
 
 def read(screen: Screen) -> Signal:
@@ -127,6 +133,12 @@ def draft(screen: Screen) -> bool:
         return False
     box = _composer(lines, bottom)
     return box.agent == "Shell" or not (box.text == "" or _PLACEHOLDER.match(" ".join(box.text.split())))
+
+
+def _command(seat: Seat, *conversation: str) -> Launch:
+    # An update would replace the program under running sessions.
+    env = {"OPENCODE_DISABLE_AUTOUPDATE": "1", "MAM_COMMAND": seat.mam}
+    return Launch([seat.program or "opencode", *conversation, *seat.args], env, {"OPENCODE_TUI_CONFIG": str(PLUGIN)})
 
 
 def _lines(screen: Screen) -> list[str]:

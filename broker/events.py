@@ -148,7 +148,9 @@ class Delivery(Data):
     evidence: Text = ""
 
 
-SignalName = Literal["turn_ended", "permission", "agent_exited", "agent_stopped", "conversation_id", "screen"]
+SignalName = Literal[
+    "turn_ended", "permission", "permission_answered", "agent_exited", "agent_stopped", "conversation_id", "screen"
+]
 
 
 class Signal(Data):

@@ -204,6 +204,7 @@ def _spec(mam: Mam, session: Session, launch: Launch) -> LaunchSpec:
         mam=mam.command,
         heartbeat_s=mam.settings.heartbeat_s,
         broker=broker_ref(mam),
+        env_defaults=dict(launch.defaults),
         chaos=mam.settings.text("MAM_CHAOS"),
     )
 

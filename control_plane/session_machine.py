@@ -47,7 +47,7 @@ def signal(session: Session, seen: Signal, *, now: int) -> Session:
             screen="gone",
             updated_at=now,
         )
-    if seen.name in ("permission", "turn_ended") and session.status in LIVE:
+    if seen.name in ("permission", "permission_answered", "turn_ended") and session.status in LIVE:
         return replace(session, hook=seen.name, hook_at=now, updated_at=now)
     if seen.name == "conversation_id" and seen.conversation_id and not session.conversation:
         return replace(session, conversation=seen.conversation_id, updated_at=now)

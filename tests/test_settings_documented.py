@@ -8,7 +8,16 @@ from mam.broker import server
 REPOSITORY = Path(__file__).parents[1]
 NAME = re.compile(r"[\"']((?:MAM_[A-Z_]+)|WORKSPACE_ROOT|AGENT_SESSIONS_YAML|DELEGATE_JOB_LOGS_DIR)[\"']")
 # What MAM tells itself: pane and session, never set by a person.
-OWN = {"MAM_SESSION", "MAM_SESSION_KEY_FILE", "MAM_SPOOL", "MAM_PANE", "MAM_VERSION", "MAM_OUTPUT_DIR", "MAM_"}
+OWN = {
+    "MAM_SESSION",
+    "MAM_SESSION_KEY_FILE",
+    "MAM_SPOOL",
+    "MAM_PANE",
+    "MAM_COMMAND",
+    "MAM_VERSION",
+    "MAM_OUTPUT_DIR",
+    "MAM_",
+}
 
 
 def test_every_setting_that_is_read_is_explained_and_no_other() -> None:

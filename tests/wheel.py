@@ -35,6 +35,8 @@ def main(venv: Path) -> None:
         )
         if str(place) not in imported:
             sys.exit(f"not the installed package: {imported}")
+        plugin = "from mam.agents import opencode; assert opencode.PLUGIN.with_suffix('.js').is_file()"
+        run(str(place / "env" / "bin" / "python"), "-c", plugin, cwd=place)
     print("the wheel, installed elsewhere, runs the demo")
 
 

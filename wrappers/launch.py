@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from mam.broker import keys, server
@@ -51,6 +51,7 @@ class LaunchSpec:
     mam: str
     heartbeat_s: float
     broker: BrokerRef
+    env_defaults: Mapping[str, str] = field(default_factory=dict)  # where the pane's own environment says nothing
     chaos: str = ""  # bad weather for what it publishes (broker/chaos.py)
 
     @property

@@ -64,7 +64,7 @@ class Runner:
         self._how = ""
         self._write_note("runner.json", proof.me()._asdict())
         self._guarded(self._disown)
-        self.agent = AgentProcess(spec.argv, {**environ, **spec.env}, spec.cwd, tty)
+        self.agent = AgentProcess(spec.argv, {**spec.env_defaults, **environ, **spec.env}, spec.cwd, tty)
 
     # -- the loop -----------------------------------------------------------------
 

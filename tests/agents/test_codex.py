@@ -8,12 +8,13 @@ import json
 import os
 import tomllib
 from datetime import UTC, datetime
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from mam.agents import codex
-from mam.agents.base import Grant, Screen, Seat, Signal
+from mam.agents.base import Grant, Launch, Screen, Seat, Signal
 
 SCREENS = sorted((Path(__file__).parent / "screens").glob("codex-*.txt"))
 PERMISSION = """\
@@ -143,14 +144,71 @@ def resumed(home: Path, conversation: str | None = None) -> str | None:
     launch = codex.resume(seat(home, conversation))
     if launch is None:
         return None
-    assert [*launch.argv[:3], *launch.argv[4:]] == ["codex", "--no-daemon", "resume", "-m", "x"]
+    assert without_hooks(launch) == ["codex", "--no-daemon", "resume", launch.argv[3], "-m", "x"]
     return launch.argv[3]
 
 
 def test_codex_draws_its_own_id_and_runs_without_its_server(tmp_path: Path) -> None:
     assert codex.new_conversation() is None
-    assert list(codex.launch(seat(tmp_path)).argv) == ["codex", "--no-daemon", "-m", "x"]
+    assert without_hooks(codex.launch(seat(tmp_path))) == ["codex", "--no-daemon", "-m", "x"]
     assert codex.launch(seat(tmp_path)._replace(program="/opt/codex")).argv[0] == "/opt/codex"
+
+
+def flags(launch: Launch) -> list[str]:
+    return [value for word, value in pairwise(launch.argv) if word == "-c" and value.startswith("hooks.")]
+
+
+def without_hooks(launch: Launch) -> list[str]:
+    argv, given = list(launch.argv), flags(launch)
+    first = argv.index(given[0]) - 1
+    assert argv[first : first + 6] == [word for flag in given for word in ("-c", flag)] and len(given) == 3
+    return argv[:first] + argv[first + 6 :]
+
+
+def test_its_hooks_are_of_this_session_alone_and_just_they_are_trusted(tmp_path: Path) -> None:
+    hooks = tomllib.loads("\n".join(flags(codex.launch(seat(tmp_path)._replace(mam="/opt/my mäm/mam")))))["hooks"]
+    command = {event: hooks[event][0]["hooks"][0]["command"] for event in ("Stop", "PermissionRequest")}
+    assert command == {
+        "Stop": "'/opt/my mäm/mam' agent-signal turn_ended",
+        "PermissionRequest": "'/opt/my mäm/mam' agent-signal permission",
+    }
+    assert set(hooks) == {"Stop", "PermissionRequest", "state"}
+    assert set(hooks["state"]) == {
+        f"/<session-flags>/config.toml:{event}:0:0" for event in ("stop", "permission_request")
+    }
+    # What codex itself made of this command.
+    known = "sha256:25cb88eaf67fa03d4e3288886ba9c49f90a1432930d68ba965cad6853e9367d8"
+    assert hooks["state"]["/<session-flags>/config.toml:permission_request:0:0"]["trusted_hash"] == known
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        ("-c", "hooks.Stop=[]"),
+        ("-chooks.Stop=[]",),
+        ("--config=hooks={}",),
+        ("-c", "features.hooks=false"),
+        ("--disable", "hooks"),
+    ],
+)
+def test_words_about_hooks_of_the_users_own_leave_ours_out(tmp_path: Path, own: tuple[str, ...]) -> None:
+    argv = codex.launch(seat(tmp_path)._replace(args=own)).argv
+    assert list(argv) == ["codex", "--no-daemon", *own]
+
+
+def test_a_folder_that_is_named_like_hooks_leaves_nothing_out(tmp_path: Path) -> None:
+    granted = codex.grants(Grant([tmp_path / "hooks"], []))
+    assert len(flags(codex.launch(seat(tmp_path)._replace(args=(*granted, "-C", "/srv/hooks"))))) == 3
+
+
+def test_where_another_than_its_user_may_answer_a_request_is_no_question(tmp_path: Path) -> None:
+    (tmp_path / ".codex").mkdir()
+    (tmp_path / "other").mkdir()
+    (tmp_path / ".codex/config.toml").write_text('approvals_reviewer = "auto_review"\n', "utf-8")
+    by_settings = codex.launch(seat(tmp_path))
+    by_word = codex.launch(seat(tmp_path / "other")._replace(args=("-c", "approvals_reviewer=auto_review")))
+    for launch in (by_settings, by_word):
+        assert [flag.partition("=")[0] for flag in flags(launch)] == ["hooks.Stop", "hooks.state"]
 
 
 def test_the_sandbox_lets_the_verbs_write(tmp_path: Path) -> None:

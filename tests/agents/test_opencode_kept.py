@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mam.agents import opencode
-from mam.agents.base import Grant, Launch, Seat
+from mam.agents.base import Grant, Seat
 
 A, B = "ses_dd39e9fadffeRoEIZhWakgnkuL", "ses_dd3a535b4ffeGseDJWGAeqCSm6"
 LAUNCHED = 1_796_000_000.0
@@ -60,9 +60,19 @@ def resumed(home: Path, conversation: str | None = None) -> str | None:
 
 def test_opencode_draws_its_own_id_and_is_kept_from_replacing_itself(tmp_path: Path) -> None:
     assert opencode.new_conversation() is None
-    assert opencode.launch(seat(tmp_path)) == Launch(["opencode", "-m", "x/y"], {"OPENCODE_DISABLE_AUTOUPDATE": "1"})
+    launch = opencode.launch(seat(tmp_path))
+    assert list(launch.argv) == ["opencode", "-m", "x/y"] and launch.env["OPENCODE_DISABLE_AUTOUPDATE"] == "1"
     assert opencode.launch(seat(tmp_path)._replace(program="/opt/opencode")).argv[0] == "/opt/opencode"
     assert opencode.grants(Grant([tmp_path], [tmp_path])) == ()
+
+
+def test_its_plug_in_runs_the_mam_of_its_seat_and_yields_to_settings_of_its_users(tmp_path: Path) -> None:
+    launch = opencode.launch(seat(tmp_path)._replace(mam="/opt/my mam/mam"))
+    assert launch.env["MAM_COMMAND"] == "/opt/my mam/mam"
+    assert list(launch.defaults) == ["OPENCODE_TUI_CONFIG"]
+    settings = Path(launch.defaults["OPENCODE_TUI_CONFIG"])
+    (plugin,) = json.loads(settings.read_text("utf-8"))["plugin"]
+    assert (settings.parent / plugin).is_file()
 
 
 def test_nothing_is_resumed_where_nothing_was_kept(tmp_path: Path) -> None:

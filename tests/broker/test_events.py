@@ -68,6 +68,7 @@ RUNTIME_KINDS = {
     ),
     "signal": (
         {"name": "turn_ended"},
+        {"name": "permission_answered"},
         {"name": [NOBODY, *TEXT, "slept"], "state": TEXT, "exit_code": INT, "conversation_id": [7, True, []]},
     ),
     "presence": (

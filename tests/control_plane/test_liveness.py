@@ -63,6 +63,9 @@ def test_the_agents_own_hook_is_believed_before_its_screen_and_not_after_it_move
     moved_on = replace(hooked, screen="working", screen_at=NOW - MIN)
     assert judge(moved_on, replace(ATTEMPT, last_progress_at=NOW)).state == "progressing"
 
+    answered = replace(hooked, hook="permission_answered")
+    assert judge(answered, replace(ATTEMPT, last_progress_at=NOW)).state == "progressing"
+
 
 def test_a_question_of_the_last_turn_says_nothing_about_this_one() -> None:
     old = replace(SESSION, screen="asking", screen_at=NOW - 40 * MIN)

@@ -16,6 +16,7 @@ import pytest
 from mam.agents import catalog
 from mam.agents.base import Signal
 from mam.control_plane import seats
+from mam.wrappers.relay import body_of
 from tests.standin.model import ModelStandIn
 from tests.support import Root, git, until
 
@@ -143,10 +144,16 @@ def is_seen_to_be_refused_by_its_model_and_works_on(team: Root, status: int) -> 
     until(lambda: f"REMEMBERED: {job}" in screen(team), what="the next prompt is answered", within_s=60)
 
 
-def is_seen_to_ask_and_goes_on_once_answered(team: Root, command: str, yes: str) -> None:
-    """The writer must not be allowed to run *command* unasked; *yes* is the key that allows it."""
+def is_seen_to_ask_and_goes_on_once_answered(team: Root, command: str, yes: str, *, hooked: bool = False) -> None:
+    """
+    The writer must not be allowed to run *command* unasked; *yes* is the key that allows it.
+
+    *hooked*: its own hook must have told of the question before it is answered.
+    """
     job = team.delegate("writer", f"RUN: {command}\nREPORT: done")
     until(lambda: team.session("writer").screen == "asking", what="the question is recognised", within_s=30)
+    if hooked:
+        until(lambda: team.session("writer").hook == "permission", what="its own hook tells of the question")
 
     why = team.ok("why", job)
     assert (why["because"], why["next"]) == ("its screen is asking", "look at its pane: mam agent attach writer")
@@ -162,6 +169,12 @@ def _answered(team: Root, job: str, yes: str) -> bool:
         mux.press(session.pane, yes)
         time.sleep(0.5)
     return bool(team.job(job).state == "reported")
+
+
+def hooks_said(team: Root, name: str = "writer") -> list[str]:
+    """What the agent's own hooks have told, in order."""
+    told = [body_of(event["wire"])["data"].get("name") for event in team.events(f"agents/{name}/events")]
+    return [one for one in told if one in ("permission", "permission_answered", "turn_ended")]
 
 
 def dialog_is_seen(team: Root, agent: str, program: str, *args: str) -> None:

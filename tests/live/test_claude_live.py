@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from mam.wrappers.relay import body_of
 from tests.live import accounts, life
 from tests.live.life import bare as bare
 from tests.live.life import model as model
@@ -43,11 +42,7 @@ def test_a_permission_that_it_asks_for_is_seen_and_answered_by_a_person(team: Ro
     life.hire(team, "claude", life.program("claude"), "--permission-mode", "default", "--allowedTools", verbs, "Write")
     life.is_seen_to_ask_and_goes_on_once_answered(team, "touch asked-for", "Enter")
     assert (team.path / "asked-for").exists()
-    until(lambda: "turn_ended" in signals(team), what="its own hook tells the end of the turn")
-
-
-def signals(team: Root) -> list[str]:
-    return [body_of(event["wire"])["data"].get("name") for event in team.events("agents/writer/events")]
+    until(lambda: "turn_ended" in life.hooks_said(team), what="its own hook tells the end of the turn")
 
 
 def test_a_failure_of_its_model_is_seen_and_passes(team: Root) -> None:

@@ -70,8 +70,28 @@ def test_a_permission_that_it_asks_for_is_seen_and_answered_by_a_person(team: Ro
     rules.mkdir()
     (rules / "default.rules").write_text('prefix_rule(pattern=["touch"], decision="prompt")\n', "utf-8")
     life.hire(team, "codex", life.program("codex"), "-s", "danger-full-access", "-a", "on-request")
-    life.is_seen_to_ask_and_goes_on_once_answered(team, "touch asked-for", "Enter")
+    life.is_seen_to_ask_and_goes_on_once_answered(team, "touch asked-for", "Enter", hooked=True)
     assert (team.path / "asked-for").exists()
+    until(lambda: life.hooks_said(team) == ["permission", "turn_ended"], what="its own hooks tell both")
+
+
+def test_what_its_user_has_configured_works_on_beside_the_hooks_and_stays_as_it_is(team: Root, tmp_path: Path) -> None:
+    config, notified = tmp_path / "home" / ".codex" / "config.toml", tmp_path / "notified"
+    config.write_text(f'notify = ["touch", "{notified}"]\n{config.read_text("utf-8")}', "utf-8")
+    before = config.read_text("utf-8")
+    life.hire(team, "codex", life.program("codex"), UNATTENDED)
+    life.receives_a_job_does_it_and_reports(team)
+    until(notified.exists, what="its user's own program is told")
+    until(lambda: life.hooks_said(team) == ["turn_ended"], what="and so is MAM")
+    after = config.read_text("utf-8")
+    assert after.startswith(before) and "hooks" not in after  # codex itself notes there what it has shown
+
+
+def test_a_hook_that_its_user_has_not_reviewed_is_still_a_dialog(team: Root, tmp_path: Path) -> None:
+    with (tmp_path / "home" / ".codex" / "config.toml").open("a", encoding="utf-8") as config:
+        config.write('[[hooks.Stop]]\n[[hooks.Stop.hooks]]\ntype = "command"\ncommand = "true"\n')
+    life.dialog_is_seen(team, "codex", life.program("codex"))
+    assert "1 hook is new or changed" in life.screen(team, "lost")
 
 
 def test_a_failure_of_its_model_is_seen_and_passes(team: Root) -> None:
