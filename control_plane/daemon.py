@@ -91,11 +91,31 @@ def ensure(mam: Mam, *, wait_s: float = 15.0, say: Callable[[str], None] = lambd
         say("starting the monitor")
         argv = [mam.command, "monitor", "run", "--root", str(mam.layout.root)]
         pid = process.spawn(argv, log, mam.layout.root, env=clean_environment(mam))
+    try:
+        return _warned(_await_ready(mam, pid, wait_s), say)
+    except KeyboardInterrupt:
+        if pid is not None:
+            _give_up(pid)
+        raise
+
+
+def _give_up(pid: int, wait_s: float = 5.0) -> None:
+    """End a monitor that was started a moment ago, and of which nobody knows yet."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGTERM)
+    deadline = time.monotonic() + wait_s
+    while proof.start_time(pid) is not None and time.monotonic() < deadline:
+        time.sleep(0.02)
+
+
+def _await_ready(mam: Mam, pid: int | None, wait_s: float) -> Known:
+    """The monitor as soon as it is ready; *pid* is the one that was started here. Raises MonitorFailed."""
+    log = mam.layout.logs / "monitor.log"
     deadline = time.monotonic() + wait_s
     while time.monotonic() < deadline:
         found = look(mam.layout)
         if found is not None and found.ready:
-            return _warned(found, say)
+            return found
         ours_ended = pid is not None and proof.start_time(pid) is None
         if found is None and ours_ended and not _lock_is_held(mam.layout):
             raise MonitorFailed(why=last_line(log), log=str(log))

@@ -38,6 +38,7 @@ _log = logging.getLogger("mam.runner")
 LOOK_EVERY_S = 2.0
 IDLE_LOOKS_S = 6.0  # while nothing is asked of a ready agent: `why` looks for itself
 FIRST_LOOKS_S = 0.2  # until the agent is seen ready for the first time
+HOOK_DRAWS_S = 1.0
 IDLE_S = 2.0  # a lost wake costs at most this
 STOP_WAIT_S = 5.0
 FLUSH_S = 2.0
@@ -175,10 +176,13 @@ class Runner:
 
     def _note(self, item: Spooled) -> None:
         """Learn from what the agent says on its way out: `started` proves a delivery, `report` ends an attempt."""
-        place = topics.parse(item.topic)
+        place, (kind, attempt) = topics.parse(item.topic), self._link.relay.peek(item)
+        if place is not None and place.place == "events" and kind == "signal":
+            # A hook speaks before its question is drawn. What the screen shows after that is told in any case: who
+            # answered at once left no question to be seen.
+            self._signal, self._look_due = None, time.monotonic() + HOOK_DRAWS_S
         if place is None or place.place != "job":
             return
-        kind, attempt = self._link.relay.peek(item)
         current = self._delivery
         if kind == "started" and current and (current.job, current.attempt) == (place.owner, attempt):
             current.started_seen = True

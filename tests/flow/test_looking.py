@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mam.broker import proof
 from mam.control_plane import daemon
-from tests.support import Root, until
+from tests.support import MAM, Root, until
 
 
 def states(root: Root, *words: str) -> dict[str, str]:
@@ -101,6 +101,18 @@ def test_why_names_the_question_that_an_agent_asks(root: Root) -> None:
     why = root.ok("why", job)
     assert "asking" in why["because"] and why["awaited"] == "a person"
     assert any("may I?" in line for line in why["evidence"])
+
+
+def test_a_permission_that_was_given_at_once_is_no_question_that_stands(root: Root) -> None:
+    root.agent("writer", {"started": {}}, {"shell": f"{MAM} agent-signal permission"}, {"hang": {}})
+    job = root.delegate()
+    until(lambda: root.session("writer").hook == "permission", what="its own hook tells of the question")
+
+    until(lambda: root.session("writer").screen_at > root.session("writer").hook_at, what="its screen is told after it")
+
+    assert root.session("writer").screen == "working"
+    why = root.ok("why", job)
+    assert why["state"].startswith("running ") and "permission" not in why["because"]
 
 
 def test_why_of_a_job_that_no_monitor_moves_says_so(root: Root) -> None:
