@@ -11,6 +11,7 @@ from mam.broker.spool import Spooled
 from mam.control_plane.inbox import Inbox
 
 RUNNER_GETS_S = 3.0  # how long a live runner has for what it carries itself
+RUNNERS_EVERY = 3  # in how many sweeps one looks after live runners: each is a folder to list, and mostly empty
 BURY_TRIES = 20
 BURY_AGE_S = 3600.0
 BATCH = 64
@@ -25,6 +26,7 @@ class Sweep:
     def __init__(self, run: Path, inbox: Inbox) -> None:
         self._run, self._inbox = run, inbox
         self._tries: dict[str, int] = {}
+        self._sweeps = 0
 
     def once(self, *, live: set[str]) -> Swept:
         """
@@ -34,7 +36,10 @@ class Sweep:
             live: Sessions whose runner is connected: their younger events are left to it.
         """
         found: list[Spooled] = []
+        thorough, self._sweeps = self._sweeps % RUNNERS_EVERY == 0, self._sweeps + 1
         for folder in self._folders("outbox"):
+            if not thorough and folder.parent.name in live:
+                continue
             for entry in spool.entries(folder):
                 if folder.parent.name not in live or entry.beat or _age_s(entry.path) > RUNNER_GETS_S:
                     item = spool.load(entry)
