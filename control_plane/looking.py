@@ -86,8 +86,7 @@ class Looking:
         projection.write(self._mam)
 
     def _jobs(self, view: View, now: int) -> list[Finding]:
-        for question in questions.overdue(view, now, self._gaps.found):
-            questions.answer(self._mam, question.id, question.fallback or "", by="timeout")
+        questions.tend(self._mam, view, now, self._gaps.found)
         seen = watch.Watched(self._sweep, self._heard, self._signs, self._began, now, self._gaps.found)
         verdicts, findings = watch.jobs_now(view, seen, patience(self._mam))
         watch.act(self._registry, [], verdicts)

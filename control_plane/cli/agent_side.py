@@ -54,6 +54,13 @@ class NoAnswer(MamError):
     remedy_text = "decide yourself and say so in the report, or ask again; a late answer is typed into the pane"
 
 
+class JobOver(MamError):
+    code = "job_over"
+    exit_code = 4
+    message = "nobody will answer: {job} is {state}"
+    remedy_text = "end what you do for it; a report that it is still owed is recorded all the same"
+
+
 class Record:
     """job.json of one job, and the settings around it."""
 
@@ -231,13 +238,23 @@ def _ask(words: list[str]) -> int:
 
 
 def _await_answer(args: argparse.Namespace, path: Path) -> int:
-    """The answer, as soon as it lies there. Raises NoAnswer when the time is over and nothing was agreed for that."""
+    """
+    The answer, as soon as it lies there.
+
+    Raises JobOver where none can come any more, NoAnswer when the time is over and nothing was agreed for that.
+    """
     deadline = time.monotonic() + (args.timeout or TIMER_LIMIT_S)
-    while time.monotonic() < deadline:
+    waits = True
+    while waits:
+        if time.monotonic() >= deadline:
+            path.with_suffix(".wait").unlink(missing_ok=True)  # what comes from now on is typed into the pane
+            waits = False
         if (said := notes.read(path)).get("answer"):
             emit(args, said, str(said["answer"]))
             return 0
-        time.sleep(0.2)
+        if said.get("over"):
+            raise JobOver(job=args.job, state=said["over"])
+        time.sleep(0.2 if waits else 0)
     if args.default is None:
         raise NoAnswer(waited_s=float(args.timeout or TIMER_LIMIT_S))
     emit(args, {"answer": args.default, "by": "timeout"}, args.default)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mam.broker import proof
 from mam.control_plane import daemon
-from tests.support import Root, until
+from tests.support import MAM, Root, until
 
 
 def states(root: Root, *words: str) -> dict[str, str]:
@@ -101,6 +101,20 @@ def test_why_names_the_question_that_an_agent_asks(root: Root) -> None:
     why = root.ok("why", job)
     assert "asking" in why["because"] and why["awaited"] == "a person"
     assert any("may I?" in line for line in why["evidence"])
+
+
+def test_who_waits_for_an_answer_is_told_that_the_job_ended(root: Root) -> None:
+    root.agent("writer", {"started": {}}, {"hang": {}})
+    job = root.delegate()
+    until(lambda: root.job(job).state == "running")
+    words = [str(MAM), "job", "ask", "--registry-dir", str(root.path / ".mam" / "jobs"), "--job", job, "--attempt", "1"]
+    asking = subprocess.Popen([*words, "which one?", "--json"], cwd=root.path, stderr=subprocess.PIPE, text=True)
+    until(lambda: root.ok("why", job)["awaited"] == "an answer")
+
+    root.ok("job", "cancel", job)
+
+    _, err = asking.communicate(timeout=60)
+    assert (asking.returncode, json.loads(err)["error"]["code"]) == (4, "job_over")
 
 
 def test_why_of_a_job_that_no_monitor_moves_says_so(root: Root) -> None:
