@@ -21,6 +21,7 @@ _log = logging.getLogger("mam.monitor")
 
 RECONCILE_S = 10.0
 PROCESSES_S = 3.0
+RETRY_REFUSED_S = 60.0  # until a job that cannot be tried again now is looked at once more
 
 
 class Looking:
@@ -33,6 +34,7 @@ class Looking:
         self._expiry = leases.Expiry(time.monotonic)
         self._signs = Signs(mam)
         self._reconcile_at = self._thorough_at = 0.0
+        self._refused: dict[str, tuple[float, Finding]] = {}  # job -> not before, and why it is not tried again
         self._drifts: list[reconcile.Drift] = []
         self._dead: list[Path] = []
         self._version, self._sessions = -1, list[Session]()
@@ -57,7 +59,7 @@ class Looking:
         self._end_sessions(view)
         found = self._jobs(view, now)
         self._leases(view)
-        self._retry(view)
+        found += self._retry(view)
         found += self._differences(view, cards)
         found += repo_watch.findings(self._mam, view)
         found += [
@@ -103,19 +105,28 @@ class Looking:
             for words in leases.expire(self._registry, over):
                 _log.warning("%s ended: no sign of its holder", words)
 
-    def _retry(self, view: View) -> None:
-        """Make the next attempt of jobs whose policy allows it, as soon as their agent is there."""
+    def _retry(self, view: View) -> list[Finding]:
+        """Make the next attempt of jobs whose policy allows it, as soon as their agent is there. Why some have none."""
         marks = ",".join("?" * len(PRESUMED))
         where = f"WHERE state IN ({marks}) AND attempt <= retries AND archived_at IS NULL"
-        for job in view.rows(Job, where, PRESUMED):
+        wanted = view.rows(Job, where, PRESUMED)
+        self._refused = {job.id: self._refused[job.id] for job in wanted if job.id in self._refused}
+        for job in wanted:
             session = view.session(job.session)
             if session is None or session.status not in LIVE or view.open_job(job.session) is not None:
+                continue
+            if time.monotonic() < self._refused.get(job.id, (0.0,))[0]:
                 continue
             try:
                 again = jobs.retry(self._mam, job.id)
                 _log.warning("job %s: attempt %d of at most %d", job.id, again.attempt, again.retries + 1)
             except MamError as error:
-                _log.warning("job %s cannot be tried again: %s", job.id, error)
+                why = f"it cannot be tried again: {error}"
+                finding = Finding(
+                    "retry_refused", job.id, self._clock(), f"{why}; {error.remedy}" if error.remedy else why
+                )
+                self._refused[job.id] = (time.monotonic() + RETRY_REFUSED_S, finding)
+        return [finding for _, finding in self._refused.values()]
 
     def _differences(self, view: View, cards: Iterable[str]) -> list[Finding]:
         """Where rows and world disagree, from the second sight on: what is being changed is no difference."""

@@ -163,14 +163,23 @@ def act(registry: Registry, ended: list[Ended], verdicts: list[Verdict]) -> set[
 
 
 def note_findings(registry: Registry, view: View, found: list[Finding]) -> list[Finding]:
-    """Make the stored findings equal to *found*; each keeps the time it was first seen. Returns the new ones."""
+    """
+    Make the stored findings equal to *found*; each keeps the time it was first seen, and says what is true now.
+
+    Returns the new ones.
+    """
     before = {(item.code, item.subject): item for item in view.findings()}
     after = {(item.code, item.subject): item for item in found}
     fresh = [item for key, item in after.items() if key not in before]
     gone = [item for key, item in before.items() if key not in after]
-    if fresh or gone:
+    other = [
+        replace(item, text=after[key].text)
+        for key, item in before.items()
+        if key in after and after[key].text != item.text
+    ]
+    if fresh or gone or other:
         with registry.transaction() as tx:
-            for item in fresh:
+            for item in [*fresh, *other]:
                 tx.put(item)
             for item in gone:
                 tx.drop(item)

@@ -1,0 +1,54 @@
+"""One look of the monitor at everything: what it notes, and what it does not do again and again."""
+
+import logging
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from mam.control_plane import jobs, watch
+from mam.control_plane.looking import Looking
+from mam.control_plane.rows import Finding
+from mam.control_plane.sweep import Sweep
+
+from .conftest import Desk
+
+
+@pytest.fixture
+def looking(desk: Desk) -> Looking:
+    return Looking(desk.mam, desk.mam.registry, Sweep(desk.mam.layout.run, desk.inbox), desk.inbox, lambda: desk.clock)
+
+
+def look(desk: Desk, looking: Looking) -> list[str]:
+    """The codes of all findings after one look."""
+    with desk.mam.registry.view() as view:
+        looking.tick(view, "", [])
+    with desk.mam.registry.view() as view:
+        return [finding.code for finding in view.findings()]
+
+
+def test_a_job_that_cannot_be_tried_again_is_one_finding_and_no_line_of_the_log_a_second(
+    desk: Desk, looking: Looking, caplog: pytest.LogCaptureFixture
+) -> None:
+    desk.session()
+    limits = jobs.default_limits(desk.mam)._replace(retries=2)
+    job = jobs.delegate(desk.mam, "writer", "do it", job_id="job-00000001", limits=limits)
+    with desk.mam.registry.transaction() as tx:
+        tx.put(replace(job, state="lost"))
+    Path(job.brief_path).unlink()
+
+    with caplog.at_level(logging.INFO):
+        found = [look(desk, looking) for _ in range(3)]
+
+    assert found == [["retry_refused"]] * 3 and caplog.text == ""
+    jobs.archive(desk.mam, job.id)
+    assert look(desk, looking) == []
+
+
+def test_a_finding_says_what_is_true_now_since_it_was_first_seen(desk: Desk) -> None:
+    for at, text in ((1, "on a"), (2, "on b")):
+        with desk.mam.registry.view() as view:
+            watch.note_findings(desk.mam.registry, view, [Finding("main_moved", "/repo", at, text)])
+
+    with desk.mam.registry.view() as view:
+        assert [(each.since, each.text) for each in view.findings()] == [(1, "on b")]
