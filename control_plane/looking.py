@@ -153,7 +153,9 @@ class Looking:
         for session, pane in reconcile.adoptable(self._mam, view, world):
             with self._registry.transaction() as tx:
                 current = tx.session(session.name)
-                if current is not None and current.incarnation == session.incarnation and not current.pane:
+                if current is None or current.status not in LIVE or current.pane:
+                    continue
+                if current.incarnation == session.incarnation:
                     tx.put(replace(current, pane=pane, updated_at=self._clock()))
                     _log.warning("session %s: its pane %s was not noted, and is now", session.name, pane)
 

@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mam.control_plane import jobs, watch
+from mam.control_plane import jobs, reconcile, seats, watch
 from mam.control_plane.looking import Looking
 from mam.control_plane.rows import Finding
 from mam.control_plane.sweep import Sweep
+from mam.wrappers.mux import Pane
 
 from .conftest import Desk
 
@@ -43,6 +44,20 @@ def test_a_job_that_cannot_be_tried_again_is_one_finding_and_no_line_of_the_log_
     assert found == [["retry_refused"]] * 3 and caplog.text == ""
     jobs.archive(desk.mam, job.id)
     assert look(desk, looking) == []
+
+
+def test_a_session_that_was_stopped_meanwhile_adopts_no_pane(desk: Desk, looking: Looking) -> None:
+    session = desk.session(pane="", updated_at=desk.clock - 60_000)
+    pane = Pane("p9", seats.tag(desk.mam, "writer"), 1, dead=False, exit_code=None)
+    with desk.mam.registry.view() as before:
+        before.sessions()
+        with desk.mam.registry.transaction() as tx:
+            tx.put(replace(session, status="stopped"))
+        looking._adopt(before, reconcile.World({(session.mux, session.mux_server): [pane]}))
+
+    with desk.mam.registry.view() as view:
+        after = view.session("writer")
+    assert after is not None and after.pane == ""
 
 
 def test_a_finding_says_what_is_true_now_since_it_was_first_seen(desk: Desk) -> None:
