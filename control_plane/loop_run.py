@@ -202,6 +202,10 @@ class LoopRun:
         look_at, version = 0.0, -1
         try:
             while True:
+                if time.monotonic() >= look_at:
+                    daemon.ensure(self._mam, say=self._say)  # without a monitor no job and no dead holder would end
+                    self._tell(orders)
+                    look_at = time.monotonic() + MONITOR_LOOK_S
                 if self._state.phase == "reviewing" and not self._lease.hold(orders[0].round, self._state.reviewers):
                     if self._lease.waited_s > self._patience_s:
                         return Halted(f"its reviewers were not free for {self._patience_s:g} s")
@@ -212,10 +216,6 @@ class LoopRun:
                 for order in orders:
                     if order not in self._sent and (early := self._send(order)) is not None:
                         return early
-                if time.monotonic() >= look_at:
-                    daemon.ensure(self._mam, say=self._say)  # without a monitor no job would ever end
-                    self._tell(orders)
-                    look_at = time.monotonic() + MONITOR_LOOK_S
                 if (now := watch.data_version()) != version:
                     version = now
                     if (event := self._cancelled() or self._answer(orders)) is not None:

@@ -96,15 +96,15 @@ def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
 
 def _reviewers(mam: Mam, args: argparse.Namespace, loop_id: str) -> list[str]:
     """Those that were named, or who of the pool is free."""
-    from mam.control_plane import loops
+    from mam.control_plane import loop_pool
 
     if args.reviewers is not None:  # empty is a mistake, and never everybody
         return [name.strip() for name in args.reviewers.split(",") if name.strip()]
-    if args.pick:
+    if args.pick is not None:
         wait_s = mam.settings.seconds("MAM_LOOP_WAIT_S", 3600)
-        return loops.pick(mam, loop_id, args.pool, args.pick, wait_s=wait_s)
+        return loop_pool.pick(mam, loop_id, args.pool, args.pick, without=args.creator, wait_s=wait_s, say=say)
     with mam.registry.view() as view:
-        free = [name for name in loops.free_of(view, args.pool) if name != args.creator]
+        free = [name for name in loop_pool.free_of(view, args.pool) if name != args.creator]
     if not free:
         hint = "`mam queue` shows who has them; --reviewers A,B waits for them"
         raise Usage(what=f"nobody of the pool {args.pool} is free", hint=hint)

@@ -141,6 +141,26 @@ def test_reviewers_of_a_killed_loop_go_to_the_next_in_line_after_its_time(stage:
         del stage.root.env["MAM_LEASE_TTL_S"]
 
 
+@pytest.mark.req("M85")
+def test_reviewers_of_a_killed_loop_come_back_though_the_monitor_was_killed_with_it(stage: Stage) -> None:
+    stage.root.env["MAM_LEASE_TTL_S"] = "2"
+    try:
+        dead, next_one = stage.plan(rev_a=[GATED]), stage.plan()
+        child = stage.start(stage.changed(), dead)
+        stage.reached(dead, "gate", "rev-a")
+        waiting = stage.start(stage.changed(), next_one)
+        until(lambda: stage.root.ok("queue")["waiting"], within_s=60)
+
+        child.send_signal(signal.SIGKILL)
+        child.wait(10)
+        stage.root.kill_monitor()
+        stage.go(dead, "gate")
+
+        assert waiting.wait(90) == 0
+    finally:
+        del stage.root.env["MAM_LEASE_TTL_S"]
+
+
 @pytest.mark.scorecard(15)
 @pytest.mark.req("M85")
 def test_a_stopped_loop_that_wakes_up_after_its_time_is_fenced_and_asks_again(stage: Stage) -> None:
