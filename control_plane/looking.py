@@ -21,6 +21,7 @@ _log = logging.getLogger("mam.monitor")
 
 RECONCILE_S = 10.0
 PROCESSES_S = 3.0
+DARK_S = 60.0  # until a multiplexer that did not answer is asked again: it may keep everything waiting for ten seconds
 RETRY_REFUSED_S = 60.0  # until a job that cannot be tried again now is looked at once more
 
 
@@ -34,6 +35,7 @@ class Looking:
         self._expiry = leases.Expiry(time.monotonic)
         self._signs = Signs(mam)
         self._reconcile_at = self._thorough_at = 0.0
+        self._dark: dict[reconcile.Place, float] = {}  # multiplexers that did not answer, and since when
         self._refused: dict[str, tuple[float, Finding]] = {}  # job -> not before, and why it is not tried again
         self._drifts: list[reconcile.Drift] = []
         self._dead: list[Path] = []
@@ -79,13 +81,24 @@ class Looking:
         if thorough:
             self._thorough_at = time.monotonic() + PROCESSES_S
         doubted = [session for session in self._sessions if thorough or session.presence != "online"]
-        ended = watch.ended_sessions(self._mam, doubted)
+        ended = watch.ended_sessions(self._mam, doubted, dark := set(self._dark))
+        self._went_dark(dark)
         if not ended:
             return
         watch.act(self._registry, ended, [])
         for item in ended:
             _log.warning("session %s: %s", item.session, item.reason)
         projection.write(self._mam)
+
+    def _ask_one_again(self) -> None:
+        """One at a time: several that do not answer must not add up to a gap in which no limit counts."""
+        oldest = min(self._dark, key=lambda place: self._dark[place], default=None)
+        if oldest is not None and time.monotonic() - self._dark[oldest] > DARK_S:
+            del self._dark[oldest]
+
+    def _went_dark(self, places: Iterable[reconcile.Place]) -> None:
+        for place in places:
+            self._dark.setdefault(place, time.monotonic())
 
     def _jobs(self, view: View, now: int) -> list[Finding]:
         questions.tend(self._mam, view, now, self._gaps.found)
@@ -131,8 +144,10 @@ class Looking:
     def _differences(self, view: View, cards: Iterable[str]) -> list[Finding]:
         """Where rows and world disagree, from the second sight on: what is being changed is no difference."""
         if time.monotonic() >= self._reconcile_at:
+            self._ask_one_again()
+            world = reconcile.look(self._mam, view, cards, self._dark)
             self._reconcile_at = time.monotonic() + RECONCILE_S
-            world = reconcile.look(self._mam, view, cards)
+            self._went_dark(world.dark)
             self._adopt(view, world)
             seen = reconcile.compare(self._mam, view, world)
             before, self._once = self._once, {(drift.code, drift.subject) for drift in seen}

@@ -5,7 +5,7 @@ Each multiplexer server is asked once. "Could not look" is no difference. What a
 row does not say yet (a session that is just being opened) is no difference either.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -19,7 +19,7 @@ from mam.control_plane.rows import LIVE, OPEN, Finding, Job, Session
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
 from mam.wrappers import muxes
-from mam.wrappers.mux import LookFailed, MuxGone, Pane
+from mam.wrappers.mux import MuxGone, Pane
 
 Kind = Literal["A", "B", "C", "D", "E", "F", "G", "H", "I"]
 Place = tuple[str, str]  # multiplexer, server
@@ -43,22 +43,24 @@ class World(NamedTuple):
     servers: Mapping[Place, Sequence[Pane] | None]
     monitor_version: str = VERSION
     cards: Sequence[str] = ()  # retained cards of things that the registry does not know
+    dark: Sequence[Place] = ()  # what did not answer
 
 
-def look(mam: Mam, view: View, cards: Iterable[str] = ()) -> World:
-    """Ask each multiplexer server that a row names once, and the one that this control root would use."""
-    places = {(session.mux, session.mux_server) for session in view.sessions()}
+def look(mam: Mam, view: View, cards: Iterable[str] = (), dark: Collection[Place] = ()) -> World:
+    """Ask each multiplexer server that a row names once, but for those that are known to be *dark*."""
+    places = {(session.mux, session.mux_server) for session in view.sessions()}.difference(dark)
     servers: dict[Place, Sequence[Pane] | None] = {}
+    silent: list[Place] = []
     for place in sorted(places):
         try:
             servers[place] = muxes.make(*place, mam.settings.environ, mam.command).panes()
         except MuxGone:
             servers[place] = None
-        except LookFailed:
-            continue
+        except MamError:  # no answer, or nothing here that could ask
+            silent.append(place)
     known = daemon.look(mam.layout)
     version = known.version if known is not None else VERSION
-    return World(servers, version, left_over(view, cards))
+    return World(servers, version, left_over(view, cards), silent)
 
 
 def left_over(view: View, topics_seen: Iterable[str]) -> list[str]:

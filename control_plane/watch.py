@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 from mam.broker import proof
 from mam.broker.bodies import now_ms
+from mam.broker.errors import MamError
 from mam.control_plane import job_machine, jobs, liveness, seats
 from mam.control_plane.gaps import Gap
 from mam.control_plane.liveness import Liveness, Patience, Seen
@@ -15,7 +16,7 @@ from mam.control_plane.signs import Signs
 from mam.control_plane.sweep import Sweep
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
-from mam.wrappers.mux import LookFailed, MuxGone
+from mam.wrappers.mux import MuxGone
 
 NEVER_REPORTED_MS = 10_000
 NO_PANE_MS = 120_000  # a slow multiplexer is no dead pane
@@ -38,10 +39,17 @@ class Ended(NamedTuple):
     reason: str
 
 
-def ended_sessions(mam: Mam, sessions: Sequence[Session]) -> list[Ended]:
-    """Those of *sessions* that the registry calls live and whose runner is proven dead, or whose pane never was."""
+def ended_sessions(
+    mam: Mam, sessions: Sequence[Session], dark: set[tuple[str, str]] | None = None
+) -> list[Ended]:
+    """
+    Those of *sessions* that the registry calls live and whose runner is proven dead, or whose pane never was.
+
+    Args:
+        dark: Multiplexers that did not answer, and are not asked; those that do not answer now are added.
+    """
     found = []
-    dark: set[tuple[str, str]] = set()  # multiplexers that did not answer: each may take seconds to say so
+    dark = set() if dark is None else dark
     for session in sessions:
         if session.status not in LIVE:
             continue
@@ -68,7 +76,7 @@ def _pane_is_gone(mam: Mam, session: Session, dark: set[tuple[str, str]]) -> boo
         panes = seats.multiplexer(mam, session).panes()
     except MuxGone:
         return True
-    except LookFailed:
+    except MamError:
         dark.add(place)
         return False
     return all(pane.id != session.pane or pane.dead for pane in panes)

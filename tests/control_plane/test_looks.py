@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from mam.broker import proof
 from mam.control_plane import jobs, reconcile, seats, watch
-from mam.control_plane.looking import Looking
+from mam.control_plane.looking import DARK_S, Looking
 from mam.control_plane.rows import Finding
 from mam.control_plane.sweep import Sweep
-from mam.wrappers.mux import Pane
+from mam.wrappers.mux import LookFailed, Pane
 
 from .conftest import Desk
 
@@ -58,6 +59,38 @@ def test_a_session_that_was_stopped_meanwhile_adopts_no_pane(desk: Desk, looking
     with desk.mam.registry.view() as view:
         after = view.session("writer")
     assert after is not None and after.pane == ""
+
+
+def test_multiplexers_that_do_not_answer_are_asked_again_later_and_one_at_a_time(
+    desk: Desk, looking: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = {name: desk.session(name, mux_server=name, updated_at=desk.clock - 60_000) for name in ("a", "b", "c")}
+    there = Pane("p1", seats.tag(desk.mam, "c"), 1, dead=False, exit_code=None)
+    asked: list[str] = []
+
+    class Server:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def panes(self) -> list[Pane]:
+            asked.append(self.name)
+            if self.name != "c":
+                raise LookFailed(server=self.name, why="no answer within 10 s")
+            return [there]
+
+    monkeypatch.setattr(reconcile.muxes, "make", lambda _, server, *__: Server(server))
+    with desk.mam.registry.transaction() as tx:
+        for row in rows.values():
+            tx.put(replace(row, pid=1, pid_start=proof.start_time(1), boot_id=proof.boot_id()))
+    looks = []
+    for later_s in (0, 0, DARK_S + 1, 0):
+        looking._dark = {place: since - later_s for place, since in looking._dark.items()}
+        looking._reconcile_at = 0.0
+        assert look(desk, looking) == []
+        looks.append("".join(asked))
+        asked.clear()
+
+    assert looks == ["abc", "c", "ac", "bc"]
 
 
 def test_a_finding_says_what_is_true_now_since_it_was_first_seen(desk: Desk) -> None:
