@@ -140,8 +140,9 @@ def _open_job(view: View, job: Job, attempt: Attempt | None, session: Session | 
     if seen in ("asking", "dialog", "error"):
         return f"its screen is {seen}", "a person", look
     doubts = {finding.code: finding for finding in view.findings(job.id)}
-    if "stalled" in doubts:
-        return doubts["stalled"].text, "its report, or a person", look
+    for code, awaited in (("blocked", "a person"), ("silent", "its heartbeat"), ("stalled", "its report, or a person")):
+        if code in doubts:
+            return doubts[code].text, awaited, look
     if "idle_waiting" in doubts:
         because = "its agent took the prompt back to a ready screen without reporting"
         nudge = f"mam agent send {session.name} 'write your report and run the report command of your prompt'"

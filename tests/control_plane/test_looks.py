@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mam.broker import proof
-from mam.control_plane import jobs, reconcile, seats, watch
+from mam.control_plane import jobs, reconcile, seats, watch, why
 from mam.control_plane.looking import DARK_S, Looking
 from mam.control_plane.rows import Finding
 from mam.control_plane.sweep import Sweep
@@ -91,6 +91,23 @@ def test_multiplexers_that_do_not_answer_are_asked_again_later_and_one_at_a_time
         asked.clear()
 
     assert looks == ["abc", "c", "ac", "bc"]
+
+
+@pytest.mark.parametrize(("code", "awaited"), [("blocked", "a person"), ("silent", "its heartbeat")])
+def test_why_says_what_was_found_where_the_screen_shows_nothing_of_it(desk: Desk, code: str, awaited: str) -> None:
+    desk.session(screen="working")
+    job = desk.job()
+    desk.take(job.id, desk.wire(job.id, "started"))
+    with desk.mam.registry.transaction() as tx:
+        attempt = tx.attempt(job.id, 1)
+        assert attempt is not None
+        tx.put(replace(attempt, received_at=desk.clock, delivered_at=desk.clock))
+        tx.put(Finding(code, job.id, desk.clock, "what was seen"))
+
+    with desk.mam.registry.view() as view:
+        said = why.job(view, desk.row(job.id), why.Now(desk.clock, monitor=True))
+
+    assert (said.because, said.awaited) == ("what was seen", awaited)
 
 
 def test_a_finding_says_what_is_true_now_since_it_was_first_seen(desk: Desk) -> None:
