@@ -105,7 +105,7 @@ def _panes(mam: Mam, sessions: Sequence[Session], world: World, now: int) -> lis
     found = []
     for place, panes in world.servers.items():
         here = [session for session in sessions if (session.mux, session.mux_server) == place]
-        live = [session for session in here if session.status in LIVE and now - session.updated_at > YOUNG_MS]
+        live = [session for session in here if session.status in LIVE and not _young(session, now)]
         if panes is None:
             if live:
                 names = ", ".join(session.name for session in live)
@@ -118,11 +118,11 @@ def _panes(mam: Mam, sessions: Sequence[Session], world: World, now: int) -> lis
             if session.pane and (pane is None or pane.dead):
                 text = f"its pane {session.pane} is {'dead' if pane else 'gone'}"
                 found.append(Drift("A", "pane_dead", session.name, text, f"mam agent resume {session.name}"))
-        found += _unknown(mam, here, panes)
+        found += _unknown(mam, here, panes, now)
     return found
 
 
-def _unknown(mam: Mam, here: Sequence[Session], panes: Sequence[Pane]) -> list[Drift]:
+def _unknown(mam: Mam, here: Sequence[Session], panes: Sequence[Pane], now: int) -> list[Drift]:
     """Panes that carry our tag, and that no row names."""
     rows = {session.name: session for session in here}
     found = []
@@ -132,7 +132,7 @@ def _unknown(mam: Mam, here: Sequence[Session], panes: Sequence[Pane]) -> list[D
             continue
         session = rows.get(name)
         if session is None or session.pane != pane.id:
-            if session is not None and _young(session):
+            if session is not None and _young(session, now):
                 continue
             text = f"pane {pane.id} is tagged {name}, and " + (
                 f"its row names {session.pane or 'none'}" if session is not None else "there is no such session"
@@ -141,8 +141,9 @@ def _unknown(mam: Mam, here: Sequence[Session], panes: Sequence[Pane]) -> list[D
     return found
 
 
-def _young(session: Session) -> bool:
-    return now_ms() - session.updated_at < YOUNG_MS
+def _young(session: Session, now: int) -> bool:
+    """Whether it was just changed; a stamp of the future is one of before the clock was set back."""
+    return 0 <= now - session.updated_at < YOUNG_MS
 
 
 def adoptable(mam: Mam, view: View, world: World) -> list[tuple[Session, str]]:
@@ -152,18 +153,18 @@ def adoptable(mam: Mam, view: View, world: World) -> list[tuple[Session, str]]:
     A verb that died between opening a pane and noting it leaves such a row. Only panes of this control root's
     own servers count, and only for rows that are there.
     """
-    found = []
+    found, now = [], now_ms()
     for session in view.sessions():
         panes = world.servers.get((session.mux, session.mux_server)) or ()
         mine = [pane for pane in panes if pane.tag == seats.tag(mam, session.name) and not pane.dead]
-        if session.status in LIVE and not session.pane and len(mine) == 1 and not _young(session):
+        if session.status in LIVE and not session.pane and len(mine) == 1 and not _young(session, now):
             found.append((session, mine[0].id))
     return found
 
 
 def _conversation(mam: Mam, view: View, session: Session) -> Drift | None:
     """An id in the row, a prompt that was delivered, and nothing on disk: resuming would begin anew."""
-    if not session.conversation or _young(session):
+    if not session.conversation or _young(session, now_ms()):
         return None
     query = "SELECT 1 FROM attempts WHERE session = ? AND started_at IS NOT NULL AND started_at < ? LIMIT 1"
     if view.connection.execute(query, (session.name, now_ms() - YOUNG_MS)).fetchone() is None:

@@ -22,7 +22,7 @@ def findings(mam: Mam, view: View) -> list[Finding]:
     now = now_ms()
     found = _main(mam, view, now)
     for row in view.worktrees():
-        if now - row.updated_at < SETTLED_MS:
+        if 0 <= now - row.updated_at < SETTLED_MS:
             continue
         if row.state == "ready" and gitfiles.own_dir(Path(row.path)) is None:
             text = f"{row.path} is gone; `mam worktree prepare {row.name}` makes it again"
@@ -38,7 +38,7 @@ def findings(mam: Mam, view: View) -> list[Finding]:
     for loop in view.loops(only_open=True):
         if loop.state == "stuck":
             found.append(Finding("loop_stuck", loop.id, now, loop.detail or "a person must look"))
-        elif now - loop.updated_at > SETTLED_MS and not loop_locks.runs(mam, loop.id):
+        elif not 0 <= now - loop.updated_at <= SETTLED_MS and not loop_locks.runs(mam, loop.id):
             text = (
                 f"no process carries it out; `mam loop resume {loop.id}` goes on, `mam loop cancel {loop.id}` ends it"
             )

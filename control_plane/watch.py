@@ -62,7 +62,9 @@ def ended_sessions(
                 found.append(Ended(session.name, session.incarnation, why))
             continue
         silent_ms = now_ms() - session.updated_at
-        if silent_ms > (NEVER_REPORTED_MS if session.pane else NO_PANE_MS) and _pane_is_gone(mam, session, dark):
+        turned_back = silent_ms < 0 and session.pane  # the clock was: nobody knows how long, and the look decides
+        late = silent_ms > (NEVER_REPORTED_MS if session.pane else NO_PANE_MS)
+        if (late or turned_back) and _pane_is_gone(mam, session, dark):
             found.append(Ended(session.name, session.incarnation, "the pane closed before the runner reported"))
     return found
 

@@ -100,6 +100,16 @@ def test_only_a_row_without_a_pane_adopts_the_one_that_carries_its_tag(desk: Des
     assert adoptable(pane(desk, session, tag="0123456789ab/writer")) == []
 
 
+def test_a_clock_that_was_set_back_hides_no_dead_pane(desk: Desk) -> None:
+    session = old(desk)
+    with desk.mam.registry.transaction() as tx:
+        tx.put(replace(session, updated_at=desk.clock + 3_600_000))
+
+    assert kinds(desk, world_of(session)) == [("A", "writer")]
+    with desk.mam.registry.view() as view:
+        assert [each.session for each in watch.ended_sessions(desk.mam, view)] == ["writer"]
+
+
 @pytest.mark.req("M94")
 def test_a_conversation_that_is_nowhere_is_kind_c(desk: Desk) -> None:
     session = old(desk, conversation="gone", agent="scripted")
