@@ -25,6 +25,7 @@ from mam.control_plane.wiring import Mam, write_json
 _log = logging.getLogger("mam.questions")
 
 TYPED_WITHIN_S = 600
+_ANSWER = "answer-"
 
 
 class NoQuestion(MamError):
@@ -49,6 +50,21 @@ def tend(mam: Mam, view: View, now: int, gaps: Sequence[Gap] = ()) -> None:
                 answer(mam, question.id, question.fallback or "", by="timeout")
         except (MamError, OSError) as error:  # one job's trouble (a folder that is gone) must not hold up the others
             _log.warning("the question %s of %s: %s", question.id, question.job, error)
+
+    for order in view.orders():
+        if order.kind == "say" and order.id.startswith(_ANSWER):
+            _take_back(mam, order)
+
+
+def _take_back(mam: Mam, order: Order) -> None:
+    """An answer that could not be typed before its job ended is not typed at all, and keeps no other prompt away."""
+    with mam.registry.transaction() as tx:
+        question = tx.question(order.id.removeprefix(_ANSWER))
+        if question is None or _is_current(need(tx, question.job), question):
+            return
+        tx.drop(order)
+        data = json.dumps({"reason": "the job that asked has ended"})
+        tx.put(replace(order, id=f"{order.id}/cancel", kind="cancel", data=data, created_at=now_ms()))
 
 
 def overdue(view: View, now: int, gaps: Sequence[Gap] = ()) -> list[Question]:
@@ -128,7 +144,7 @@ def _type(tx: Transaction, job: Job, question: Question) -> None:
         return
     text = f"[MAM answer for {job.id}] You asked: {question.question}\nThe answer is: {question.answer}"
     data = json.dumps({"prompt": text, "deliver_within_s": TYPED_WITHIN_S})
-    order_id = f"answer-{question.id}"  # free text: how its delivery ends says nothing of the job's
+    order_id = f"{_ANSWER}{question.id}"  # free text: how its delivery ends says nothing of the job's
     tx.put(Order(order_id, job.session, "say", order_id, 1, session.incarnation, data, now_ms()))
 
 

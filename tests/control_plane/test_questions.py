@@ -174,6 +174,18 @@ class TestTending:
 
         assert self.said(desk) == {"over": "cancelled"}
 
+    def test_an_answer_that_was_not_typed_before_its_job_ended_is_taken_back(self, asked: Desk) -> None:
+        questions.answer(asked.mam, "0123456789ab", "sqlite", by="person")
+        self.look(asked)
+        assert "say" in orders(asked), "its job is still open"
+        asked.take("job-00000001", asked.report(asked.row("job-00000001")))
+
+        self.look(asked)
+
+        with asked.mam.registry.view() as view:
+            (order,) = [each for each in view.orders() if each.job.startswith("answer-")]
+        assert (order.kind, order.job, order.attempt) == ("cancel", "answer-0123456789ab", 1)
+
     def test_a_job_whose_folder_is_gone_holds_up_no_other(self, desk: Desk) -> None:
         for number in (1, 2):
             desk.session(f"agent-{number}")

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mam.broker import proof
 from mam.control_plane import daemon
+from mam.wrappers.relay import body_of
 from tests.support import MAM, Root, until
 
 
@@ -115,6 +116,25 @@ def test_who_waits_for_an_answer_is_told_that_the_job_ended(root: Root) -> None:
 
     _, err = asking.communicate(timeout=60)
     assert (asking.returncode, json.loads(err)["error"]["code"]) == (4, "job_over")
+
+
+def test_an_answer_that_waits_for_its_turn_is_not_typed_after_the_job(root: Root) -> None:
+    ask = "mam job ask --registry-dir $MAM_JOBS_DIR --job job-00000001 --attempt 1 --no-wait which"
+    go = root.path.parent / "go"
+    steps = [{"started": {}}, {"shell": f"PATH={Path(MAM).parent}:$PATH {ask}"}]
+    steps += [{"shell": f"until [ -e {go} ]; do sleep 0.1; done"}, {"report": {"text": "decided myself"}}, {"wait": 4}]
+    root.agent("writer", *steps)
+    root.delegate("writer", "do it", "--id", "job-00000001")
+    until(lambda: root.ok("why", "job-00000001")["awaited"] == "an answer")
+    root.ok("job", "answer", "job-00000001", "the blue one")
+
+    go.touch()
+    until(lambda: root.job("job-00000001").state == "reported")
+    until(lambda: root.session("writer").screen == "ready", within_s=60)
+
+    said = [body_of(event["wire"]) for event in root.events("agents/writer/events")]
+    ends = [each["data"]["state"] for each in said if each["kind"] == "delivery" and each["job"].startswith("answer-")]
+    assert ends == ["received", "refused"]
 
 
 def test_why_of_a_job_that_no_monitor_moves_says_so(root: Root) -> None:
