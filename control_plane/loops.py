@@ -41,6 +41,11 @@ class LoopExists(MamError):
     remedy_text = "`mam loop resume {loop}` goes on with it; leave --id out for a new one"
 
 
+class LoopOpen(LoopRuns):
+    message = "the loop {loop} has not ended: it is {state}"
+    remedy_text = "`mam loop resume {loop}` goes on with it, `mam loop cancel {loop}` ends it"
+
+
 class LoopEnded(MamError):
     code = "loop_ended"
     message = "{loop} has ended: {outcome}"
@@ -145,7 +150,7 @@ def _check_alone(tx: View, loop: Loop) -> None:
         raise LoopExists(loop=loop.id, state="new")
     for other in tx.loops(only_open=True):
         if Path(other.worktree).resolve() == Path(loop.worktree).resolve():
-            raise LoopRuns(loop=other.id)
+            raise LoopOpen(loop=other.id, state=other.state)
 
 
 def check_id(loop_id: str) -> str:
@@ -305,7 +310,7 @@ def archive(mam: Mam, loop_id: str) -> int:
     with mam.registry.view() as view:
         loop = need(view, loop_id)
         if loop.ended_at is None:
-            raise LoopRuns(loop=loop_id)
+            raise LoopOpen(loop=loop_id, state=loop.state)
     benches.close_all(mam, loop_id)
     if loop.remote is not None:
         with contextlib.suppress(GitFailed):  # it may be gone for good by now
