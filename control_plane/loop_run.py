@@ -300,7 +300,10 @@ class LoopRun:
 
     def _leave(self) -> None:
         self._lease.take_over(None)
-        benches.close_all(self._mam, self._loop.id)
+        with self._mam.registry.view() as view:
+            at_work = any(job.loop == self._loop.id for job in view.open_jobs())
+        if not at_work:  # where a loop is stuck its reviewers may be, and their trees stay until they are done
+            benches.close_all(self._mam, self._loop.id)
         if self._state.phase == "ended":
             with contextlib.suppress(MamError):  # a remote that is away keeps it until `loop archive`
                 self._jobs.withdraw()
