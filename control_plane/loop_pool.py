@@ -27,7 +27,15 @@ def free_of(view: View, role: str = "reviewer") -> list[str]:
 
 
 def pick(
-    mam: Mam, loop_id: str, role: str, count: int, *, without: str | None, wait_s: float, say: Callable[[str], None]
+    mam: Mam,
+    loop_id: str,
+    role: str,
+    count: int,
+    *,
+    without: str | None,
+    priority: int = 0,
+    wait_s: float,
+    say: Callable[[str], None],
 ) -> list[str]:
     """
     *count* reviewers of a pool, whoever is free first, in the order of the queue; never *without*.
@@ -48,7 +56,7 @@ def pick(
     try:
         while True:
             with mam.registry.transaction() as tx:
-                leases.ask(tx, ticket, loop_id, [], pool=resources, count=count, ttl_s=lease_s)
+                leases.ask(tx, ticket, loop_id, [], pool=resources, count=count, priority=priority, ttl_s=lease_s)
                 mine = leases.renew(tx, ticket)
             if mine is not None:
                 return [name.removeprefix("session:") for name in mine]

@@ -102,7 +102,9 @@ def _reviewers(mam: Mam, args: argparse.Namespace, loop_id: str) -> list[str]:
         return [name.strip() for name in args.reviewers.split(",") if name.strip()]
     if args.pick is not None:
         wait_s = mam.settings.seconds("MAM_LOOP_WAIT_S", 3600)
-        return loop_pool.pick(mam, loop_id, args.pool, args.pick, without=args.creator, wait_s=wait_s, say=say)
+        return loop_pool.pick(
+            mam, loop_id, args.pool, args.pick, without=args.creator, priority=args.priority, wait_s=wait_s, say=say
+        )
     with mam.registry.view() as view:
         free = [name for name in loop_pool.free_of(view, args.pool) if name != args.creator]
     if not free:

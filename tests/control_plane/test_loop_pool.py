@@ -47,6 +47,23 @@ def test_those_that_the_fewest_loops_count_on_are_picked_first(mam: Mam) -> None
     assert sorted(pick(mam, 2)) == ["c", "d"]
 
 
+def test_the_priority_counts_in_the_queue_of_the_pool_too(mam: Mam) -> None:
+    hold(mam, "a", "b", "c", "d")
+    with pytest.raises(Busy), pytest.MonkeyPatch.context() as patch:
+        places = []
+        patch.setattr(loop_pool, "waits", lambda mam, ticket: places.append(priority_of(mam, ticket)) or True)
+        loop_pool.pick(mam, "loop-1", "reviewer", 1, without=None, priority=7, wait_s=0.1, say=print)
+
+    assert set(places) == {7}
+
+
+def priority_of(mam: Mam, ticket_id: str) -> int:
+    with mam.registry.view() as view:
+        ticket = view.ticket(ticket_id)
+    assert ticket is not None
+    return ticket.priority
+
+
 @pytest.mark.parametrize("count", [0, -1])
 def test_nobody_or_less_is_no_number_of_reviewers(mam: Mam, count: int) -> None:
     with pytest.raises(Usage):
