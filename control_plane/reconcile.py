@@ -5,6 +5,7 @@ Each multiplexer server is asked once. "Could not look" is no difference. What a
 row does not say yet (a session that is just being opened) is no difference either.
 """
 
+import shlex
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -118,11 +119,11 @@ def _panes(mam: Mam, sessions: Sequence[Session], world: World, now: int) -> lis
             if session.pane and (pane is None or pane.dead):
                 text = f"its pane {session.pane} is {'dead' if pane else 'gone'}"
                 found.append(Drift("A", "pane_dead", session.name, text, f"mam agent resume {session.name}"))
-        found += _unknown(mam, here, panes, now)
+        found += _unknown(mam, place, here, panes, now)
     return found
 
 
-def _unknown(mam: Mam, here: Sequence[Session], panes: Sequence[Pane], now: int) -> list[Drift]:
+def _unknown(mam: Mam, place: Place, here: Sequence[Session], panes: Sequence[Pane], now: int) -> list[Drift]:
     """Panes that carry our tag, and that no row names."""
     rows = {session.name: session for session in here}
     found = []
@@ -137,8 +138,18 @@ def _unknown(mam: Mam, here: Sequence[Session], panes: Sequence[Pane], now: int)
             text = f"pane {pane.id} is tagged {name}, and " + (
                 f"its row names {session.pane or 'none'}" if session is not None else "there is no such session"
             )
-            found.append(Drift("B", "pane_unknown", name, text, f"mam agent resume {name}" if session else "close it"))
+            # A resume closes what an ended life left, and leaves a living one alone.
+            ended = session is not None and session.status not in LIVE
+            found.append(
+                Drift("B", "pane_unknown", name, text, f"mam agent resume {name}" if ended else _end(place, pane))
+            )
     return found
+
+
+def _end(place: Place, pane: Pane) -> str:
+    """The command that closes one pane, where no verb knows whose it is."""
+    mux, server = place
+    return shlex.join(["tmux", "-L", server, "kill-pane", "-t", pane.id] if mux == "tmux" else ["kill", str(pane.pid)])
 
 
 def _young(session: Session, now: int) -> bool:
