@@ -7,7 +7,7 @@ from typing import NamedTuple
 from mam.broker import proof
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
-from mam.control_plane import job_machine, jobs, liveness, seats
+from mam.control_plane import job_machine, jobs, liveness, questions, seats
 from mam.control_plane.gaps import Gap
 from mam.control_plane.liveness import Liveness, Patience, Seen
 from mam.control_plane.registry import Registry
@@ -125,7 +125,7 @@ def jobs_now(view: View, seen: Watched, patience: Patience) -> tuple[list[Verdic
 def liveness_of(
     view: View, job: Job, attempt: Attempt, session: Session, seen: Watched, patience: Patience
 ) -> Liveness:
-    question = next((each for each in view.open_questions(job.id) if each.attempt == job.attempt), None)
+    question = questions.current(view, job)
     looked = Seen(
         now=seen.now,
         alive=seats.alive(session),
