@@ -133,11 +133,10 @@ class Looking:
             try:
                 again = jobs.retry(self._mam, job.id)
                 _log.warning("job %s: attempt %d of at most %d", job.id, again.attempt, again.retries + 1)
-            except MamError as error:
-                why = f"it cannot be tried again: {error}"
-                finding = Finding(
-                    "retry_refused", job.id, self._clock(), f"{why}; {error.remedy}" if error.remedy else why
-                )
+            except (MamError, OSError) as error:  # a folder that cannot be written must not end the look at all others
+                remedy = error.remedy if isinstance(error, MamError) else f"see {job.folder}"
+                text = f"it cannot be tried again: {error}; {remedy}"
+                finding = Finding("retry_refused", job.id, self._clock(), text)
                 self._refused[job.id] = (time.monotonic() + RETRY_REFUSED_S, finding)
         return [finding for _, finding in self._refused.values()]
 

@@ -257,10 +257,10 @@ class Monitor:
     def _slow(self, view: View) -> None:
         logs.renew_own_output(self._layout.logs / "monitor.log")
         self._inbox.forget({job.id for job in view.open_jobs()})
-        for loop_id in repo_watch.sweep(self._mam, view):
-            _log.warning("loop %s: its review trees were left behind, and are removed", loop_id)
         if self._keeper.bus is not None:
             self._cards.expire(self._keeper.bus, view, self._clock())
+        for loop_id in repo_watch.sweep(self._mam, view):  # last: a repository that is broken ends it
+            _log.warning("loop %s: its review trees were left behind, and are removed", loop_id)
 
     # -- the broker -------------------------------------------------------------------
 

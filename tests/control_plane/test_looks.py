@@ -29,15 +29,18 @@ def look(desk: Desk, looking: Looking) -> list[str]:
         return [finding.code for finding in view.findings()]
 
 
+@pytest.mark.parametrize("gone", ["brief.md", "job.json"])
 def test_a_job_that_cannot_be_tried_again_is_one_finding_and_no_line_of_the_log_a_second(
-    desk: Desk, looking: Looking, caplog: pytest.LogCaptureFixture
+    desk: Desk, looking: Looking, caplog: pytest.LogCaptureFixture, gone: str
 ) -> None:
     desk.session()
     limits = jobs.default_limits(desk.mam)._replace(retries=2)
     job = jobs.delegate(desk.mam, "writer", "do it", job_id="job-00000001", limits=limits)
     with desk.mam.registry.transaction() as tx:
         tx.put(replace(job, state="lost"))
-    Path(job.brief_path).unlink()
+    (Path(job.folder) / gone).unlink()
+    if gone == "job.json":
+        (Path(job.folder) / gone / "in the way").mkdir(parents=True)
 
     with caplog.at_level(logging.INFO):
         found = [look(desk, looking) for _ in range(3)]
