@@ -180,8 +180,7 @@ def _data(loop: Loop) -> dict[str, Any]:
     hidden = ("checkpoint", "reviewers", "cancel_at")
     shown = {name: getattr(loop, name) for name in Loop.columns() if name not in hidden}
     state = json.loads(loop.checkpoint)
-    rounds = [{**each, "reviews": each["reviews"]} for each in state["rounds"]]
-    return {**shown, "reviewers": json.loads(loop.reviewers), "rounds": rounds, "promoted": state["promoted"]}
+    return {**shown, "reviewers": json.loads(loop.reviewers), "rounds": state["rounds"], "promoted": state["promoted"]}
 
 
 def _told(args: argparse.Namespace, mam: Mam, loop: Loop) -> int:
@@ -261,8 +260,8 @@ def _queue(words: list[str]) -> int:
     now = now_ms()
     with Mam.open(root=args.root).registry.view() as view:
         held, waiting = view.leases(), leases.queue(view, now)
-    rows = [[lease.resource, lease.holder, views.ago(lease.since or now, now), "-"] for lease in held]
-    lines = [views.table(("RESOURCE", "HOLDER", "SINCE", ""), rows)] if rows else ["nothing is held"]
+    rows = [[lease.resource, lease.holder, views.ago(lease.since or now, now)] for lease in held]
+    lines = [views.table(("RESOURCE", "HOLDER", "SINCE"), rows)] if rows else ["nothing is held"]
     for place in waiting:
         waits = ", ".join(f"{name} of {holder}" for name, holder in place.waits_for.items()) or "its turn"
         expected = f", about {place.expected_s:.0f} s more" if place.expected_s is not None else ""

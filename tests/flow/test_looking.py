@@ -7,7 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
-from mam.broker import proof
+from mam.broker import proof, server, topics
+from mam.broker.mqtt import MqttBus
 from mam.control_plane import daemon
 from mam.wrappers.relay import body_of
 from tests.support import MAM, Root, until
@@ -135,6 +136,22 @@ def test_an_answer_that_waits_for_its_turn_is_not_typed_after_the_job(root: Root
     said = [body_of(event["wire"]) for event in root.events("agents/writer/events")]
     ends = [each["data"]["state"] for each in said if each["kind"] == "delivery" and each["job"].startswith("answer-")]
     assert ends == ["received", "refused"]
+
+
+def test_a_card_of_a_job_that_nobody_knows_is_cleared_from_the_broker(root: Root) -> None:
+    root.ok("up")
+    layout, topic = root.parts.layout, "jobs/job-99999999/state"
+    running = until(lambda: server.running(layout.broker))
+    bus = MqttBus(server.endpoint(layout.secrets, running.port, "control"), topics.root(root.parts.fingerprint))
+    seen: list[bytes] = []
+    try:
+        bus.subscribe("jobs/+/state", lambda message: seen.append(message.payload) if message.topic == topic else None)
+        bus.wait_ready(10)
+        bus.publish(topic, b"left of somebody", retain=True)
+
+        until(lambda: seen == [b"left of somebody", b""], within_s=60)
+    finally:
+        bus.close()
 
 
 def test_why_of_a_job_that_no_monitor_moves_says_so(root: Root) -> None:
