@@ -39,9 +39,7 @@ class Ended(NamedTuple):
     reason: str
 
 
-def ended_sessions(
-    mam: Mam, sessions: Sequence[Session], dark: set[tuple[str, str]] | None = None
-) -> list[Ended]:
+def ended_sessions(mam: Mam, sessions: Sequence[Session], dark: set[tuple[str, str]] | None = None) -> list[Ended]:
     """
     Those of *sessions* that the registry calls live and whose runner is proven dead, or whose pane never was.
 

@@ -118,7 +118,7 @@ def test_a_clock_that_was_set_back_hides_no_dead_pane(desk: Desk) -> None:
 
     assert kinds(desk, world_of(session)) == [("A", "writer")]
     with desk.mam.registry.view() as view:
-        assert [each.session for each in watch.ended_sessions(desk.mam, view)] == ["writer"]
+        assert [each.session for each in watch.ended_sessions(desk.mam, view.sessions())] == ["writer"]
 
 
 @pytest.mark.req("M94")
