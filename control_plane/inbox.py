@@ -132,6 +132,7 @@ class Inbox:
         if frame.attempt < job.attempt or attempt is None:
             # Without effect, but stored: whoever said it was told that it is kept.
             _store(tx, scope, topic, wire, frame, frame.attempt, digest, "stale_attempt", now)
+            _ask(tx, job, frame.attempt, data, now)
             return "stale_attempt"
         intact = not isinstance(data, ev.Report) or _report_intact(job, data)
         step = job_machine.step(job, attempt, data, now=now, report_intact=intact)
@@ -146,8 +147,7 @@ class Inbox:
                 tx.put(step.job)
             if step.attempt != attempt:
                 tx.put(step.attempt)
-            if isinstance(data, ev.Asked) and step.outcome == "accepted":
-                tx.put(_question(job, frame.attempt, data, now))
+            _ask(tx, job, frame.attempt, data, now)
         return step.outcome
 
     def _beat(self, tx: Transaction, job: Job, attempt: int, now: int) -> None:
@@ -272,9 +272,12 @@ def _store(
     )
 
 
-def _question(job: Job, attempt: int, asked: ev.Asked, now: int) -> Question:
-    choices = json.dumps(asked.choices, ensure_ascii=False)
-    return Question(asked.question_id, job.id, attempt, asked.question, choices, now, asked.timeout_s, asked.fallback)
+def _ask(tx: Transaction, job: Job, attempt: int, asked: ev.Data | None, now: int) -> None:
+    """Keep a question, also one that comes too late: whoever waits for its answer is told. An id is used once."""
+    if not isinstance(asked, ev.Asked) or tx.question(asked.question_id) is not None:
+        return
+    text, choices = asked.question, json.dumps(asked.choices, ensure_ascii=False)
+    tx.put(Question(asked.question_id, job.id, attempt, text, choices, now, asked.timeout_s, asked.fallback))
 
 
 def _report_intact(job: Job, report: ev.Report) -> bool:

@@ -21,6 +21,8 @@ _log = logging.getLogger("mam.monitor")
 
 RECONCILE_S = 10.0
 PROCESSES_S = 3.0
+DARK_S = 60.0  # until a multiplexer that did not answer is asked again: it may keep everything waiting for ten seconds
+RETRY_REFUSED_S = 60.0  # until a job that cannot be tried again now is looked at once more
 
 
 class Looking:
@@ -33,6 +35,8 @@ class Looking:
         self._expiry = leases.Expiry(time.monotonic)
         self._signs = Signs(mam)
         self._reconcile_at = self._thorough_at = 0.0
+        self._dark: dict[reconcile.Place, float] = {}  # multiplexers that did not answer, and since when
+        self._refused: dict[str, tuple[float, Finding]] = {}  # job -> not before, and why it is not tried again
         self._drifts: list[reconcile.Drift] = []
         self._dead: list[Path] = []
         self._version, self._sessions = -1, list[Session]()
@@ -57,7 +61,7 @@ class Looking:
         self._end_sessions(view)
         found = self._jobs(view, now)
         self._leases(view)
-        self._retry(view)
+        found += self._retry(view)
         found += self._differences(view, cards)
         found += repo_watch.findings(self._mam, view)
         found += [
@@ -77,7 +81,8 @@ class Looking:
         if thorough:
             self._thorough_at = time.monotonic() + PROCESSES_S
         doubted = [session for session in self._sessions if thorough or session.presence != "online"]
-        ended = watch.ended_sessions(self._mam, doubted)
+        ended = watch.ended_sessions(self._mam, doubted, dark := set(self._dark))
+        self._went_dark(dark)
         if not ended:
             return
         watch.act(self._registry, ended, [])
@@ -85,9 +90,18 @@ class Looking:
             _log.warning("session %s: %s", item.session, item.reason)
         projection.write(self._mam)
 
+    def _ask_one_again(self) -> None:
+        """One at a time: several that do not answer must not add up to a gap in which no limit counts."""
+        oldest = min(self._dark, key=lambda place: self._dark[place], default=None)
+        if oldest is not None and time.monotonic() - self._dark[oldest] > DARK_S:
+            del self._dark[oldest]
+
+    def _went_dark(self, places: Iterable[reconcile.Place]) -> None:
+        for place in places:
+            self._dark.setdefault(place, time.monotonic())
+
     def _jobs(self, view: View, now: int) -> list[Finding]:
-        for question in questions.overdue(view, now, self._gaps.found):
-            questions.answer(self._mam, question.id, question.fallback or "", by="timeout")
+        questions.tend(self._mam, view, now, self._gaps.found)
         seen = watch.Watched(self._sweep, self._heard, self._signs, self._began, now, self._gaps.found)
         verdicts, findings = watch.jobs_now(view, seen, patience(self._mam))
         watch.act(self._registry, [], verdicts)
@@ -104,25 +118,35 @@ class Looking:
             for words in leases.expire(self._registry, over):
                 _log.warning("%s ended: no sign of its holder", words)
 
-    def _retry(self, view: View) -> None:
-        """Make the next attempt of jobs whose policy allows it, as soon as their agent is there."""
+    def _retry(self, view: View) -> list[Finding]:
+        """Make the next attempt of jobs whose policy allows it, as soon as their agent is there. Why some have none."""
         marks = ",".join("?" * len(PRESUMED))
         where = f"WHERE state IN ({marks}) AND attempt <= retries AND archived_at IS NULL"
-        for job in view.rows(Job, where, PRESUMED):
+        wanted = view.rows(Job, where, PRESUMED)
+        self._refused = {job.id: self._refused[job.id] for job in wanted if job.id in self._refused}
+        for job in wanted:
             session = view.session(job.session)
             if session is None or session.status not in LIVE or view.open_job(job.session) is not None:
+                continue
+            if time.monotonic() < self._refused.get(job.id, (0.0,))[0]:
                 continue
             try:
                 again = jobs.retry(self._mam, job.id)
                 _log.warning("job %s: attempt %d of at most %d", job.id, again.attempt, again.retries + 1)
-            except MamError as error:
-                _log.warning("job %s cannot be tried again: %s", job.id, error)
+            except (MamError, OSError) as error:  # a folder that cannot be written must not end the look at all others
+                remedy = error.remedy if isinstance(error, MamError) else f"see {job.folder}"
+                text = f"it cannot be tried again: {error}; {remedy}"
+                finding = Finding("retry_refused", job.id, self._clock(), text)
+                self._refused[job.id] = (time.monotonic() + RETRY_REFUSED_S, finding)
+        return [finding for _, finding in self._refused.values()]
 
     def _differences(self, view: View, cards: Iterable[str]) -> list[Finding]:
         """Where rows and world disagree, from the second sight on: what is being changed is no difference."""
         if time.monotonic() >= self._reconcile_at:
+            self._ask_one_again()
+            world = reconcile.look(self._mam, view, cards, self._dark)
             self._reconcile_at = time.monotonic() + RECONCILE_S
-            world = reconcile.look(self._mam, view, cards)
+            self._went_dark(world.dark)
             self._adopt(view, world)
             seen = reconcile.compare(self._mam, view, world)
             before, self._once = self._once, {(drift.code, drift.subject) for drift in seen}
@@ -143,7 +167,9 @@ class Looking:
         for session, pane in reconcile.adoptable(self._mam, view, world):
             with self._registry.transaction() as tx:
                 current = tx.session(session.name)
-                if current is not None and current.incarnation == session.incarnation and not current.pane:
+                if current is None or current.status not in LIVE or current.pane:
+                    continue
+                if current.incarnation == session.incarnation:
                     tx.put(replace(current, pane=pane, updated_at=self._clock()))
                     _log.warning("session %s: its pane %s was not noted, and is now", session.name, pane)
 

@@ -108,6 +108,8 @@ class LoopJobs:
 
     def _ask(self, state: State, order: Ask, attempt: int) -> None:
         at = state.round
+        if self._ended(at.number, order.reviewer, attempt) is not None:
+            return  # it was answered: a bench made anew now would show nothing of what was done in the one that is gone
         place = Place(self._loop.worktree, self._loop.branch, at.base, at.head)
         change = self._change(at)
         if self._loop.remote is not None:

@@ -11,12 +11,19 @@ from mam.control_plane.wiring import Mam
 LOOK_S = 1.0  # how often a waiting loop looks whether it is its turn, where nothing woke it
 
 
+def waits(mam: Mam, ticket_id: str) -> bool:
+    """Whether it is not a ticket's turn yet. Only reads: whoever waits need not write to look."""
+    with mam.registry.view() as view:
+        ticket = view.ticket(ticket_id)
+    return ticket is not None and ticket.granted_at is None
+
+
 class ReviewerLease:
     def __init__(self, mam: Mam, loop_id: str, priority: int, say: Callable[[str], None]) -> None:
         self._mam, self._loop_id, self._priority, self._say = mam, loop_id, priority, say
         self._ttl_s = mam.settings.seconds("MAM_LEASE_TTL_S", 60)
         self._ticket = ""
-        self._asked_at = self._due = 0.0
+        self._asked_at = self._due = self._renew_at = 0.0
         self.tokens: dict[str, int] = {}  # resource to token, while held
 
     @property
@@ -37,6 +44,9 @@ class ReviewerLease:
             return bool(self.tokens)
         ticket = f"{self._loop_id}/r{number}"
         first = self._ticket != ticket
+        if not first and time.monotonic() < self._renew_at and waits(self._mam, ticket):
+            self._due = time.monotonic() + LOOK_S
+            return False
         with self._mam.registry.transaction() as tx:
             if first:
                 leases.ask(
@@ -59,7 +69,8 @@ class ReviewerLease:
             if mine is None:
                 self._say(f"waiting for {', '.join(reviewers)}: {self._holders()}")
         self.tokens = mine or {}
-        self._due = time.monotonic() + (self._ttl_s / 3 if mine else LOOK_S)
+        self._renew_at = time.monotonic() + self._ttl_s / 3
+        self._due = self._renew_at if mine else time.monotonic() + LOOK_S
         return bool(self.tokens)
 
     def _holders(self) -> str:

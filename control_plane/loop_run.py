@@ -202,6 +202,10 @@ class LoopRun:
         look_at, version = 0.0, -1
         try:
             while True:
+                if time.monotonic() >= look_at:
+                    daemon.ensure(self._mam, say=self._say)  # without a monitor no job and no dead holder would end
+                    self._tell(orders)
+                    look_at = time.monotonic() + MONITOR_LOOK_S
                 if self._state.phase == "reviewing" and not self._lease.hold(orders[0].round, self._state.reviewers):
                     if self._lease.waited_s > self._patience_s:
                         return Halted(f"its reviewers were not free for {self._patience_s:g} s")
@@ -212,10 +216,6 @@ class LoopRun:
                 for order in orders:
                     if order not in self._sent and (early := self._send(order)) is not None:
                         return early
-                if time.monotonic() >= look_at:
-                    daemon.ensure(self._mam, say=self._say)  # without a monitor no job would ever end
-                    self._tell(orders)
-                    look_at = time.monotonic() + MONITOR_LOOK_S
                 if (now := watch.data_version()) != version:
                     version = now
                     if (event := self._cancelled() or self._answer(orders)) is not None:
@@ -300,7 +300,10 @@ class LoopRun:
 
     def _leave(self) -> None:
         self._lease.take_over(None)
-        benches.close_all(self._mam, self._loop.id)
+        with self._mam.registry.view() as view:
+            at_work = any(job.loop == self._loop.id for job in view.open_jobs())
+        if not at_work:  # where a loop is stuck its reviewers may be, and their trees stay until they are done
+            benches.close_all(self._mam, self._loop.id)
         if self._state.phase == "ended":
             with contextlib.suppress(MamError):  # a remote that is away keeps it until `loop archive`
                 self._jobs.withdraw()

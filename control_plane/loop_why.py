@@ -4,7 +4,7 @@ import json
 import shlex
 from pathlib import Path
 
-from mam.control_plane import loop_machine
+from mam.control_plane import loop_machine, questions
 from mam.control_plane.liveness import ASKS
 from mam.control_plane.loop_jobs import job_id
 from mam.control_plane.loop_machine import State
@@ -82,7 +82,7 @@ def _own_job(view: View, loop: Loop, state: State, name: str) -> Job | None:
 
 def wanted(view: View, job: Job, now: int) -> tuple[str, str] | None:
     """What the agent of an open job wants of a person, and the command for that; None where it wants nothing."""
-    asked = next((each for each in view.open_questions(job.id) if each.attempt == job.attempt), None)
+    asked = questions.current(view, job)
     if asked is not None:
         return f"{job.session} asks: “{clean(asked.question)}”", f"mam job answer {job.id} TEXT"
     session = view.session(job.session)

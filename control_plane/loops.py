@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from mam.broker import spool, topics
 from mam.broker.bodies import now_ms
-from mam.broker.errors import BadName, Busy, MamError, Usage
+from mam.broker.errors import BadName, MamError, Usage
 from mam.control_plane import benches, jobs, leases, loop_files, loop_jobs, loop_machine, promote
 from mam.control_plane.jobs import need_session
 from mam.control_plane.loop_locks import LoopRuns
@@ -39,6 +39,11 @@ class LoopExists(MamError):
     code = "loop_exists"
     message = "there is a loop {loop} already ({state})"
     remedy_text = "`mam loop resume {loop}` goes on with it; leave --id out for a new one"
+
+
+class LoopOpen(LoopRuns):
+    message = "the loop {loop} has not ended: it is {state}"
+    remedy_text = "`mam loop resume {loop}` goes on with it, `mam loop cancel {loop}` ends it"
 
 
 class LoopEnded(MamError):
@@ -145,7 +150,7 @@ def _check_alone(tx: View, loop: Loop) -> None:
         raise LoopExists(loop=loop.id, state="new")
     for other in tx.loops(only_open=True):
         if Path(other.worktree).resolve() == Path(loop.worktree).resolve():
-            raise LoopRuns(loop=other.id)
+            raise LoopOpen(loop=other.id, state=other.state)
 
 
 def check_id(loop_id: str) -> str:
@@ -177,6 +182,8 @@ def _check_words(wish: Wish) -> None:
         raise Usage(what="a reviewer is named twice", hint="name each once")
     if wish.creator in wish.reviewers:
         raise Usage(what=f"{wish.creator} cannot review its own work", hint="choose another reviewer")
+    if not -1000 <= wish.priority <= 1000:
+        raise Usage(what="--priority takes -1000 to 1000", hint="one step is worth ten minutes of waiting")
     if not 1 <= wish.rounds <= 50:
         raise Usage(what="--rounds takes 1 to 50", hint="--rounds 3")
     if wish.promote not in promote.MODES or wish.isolation not in ISOLATIONS:
@@ -228,44 +235,6 @@ def _base(mam: Mam, tree: Path, base: str | None) -> str:
     except (GitFailed, IndexError) as error:
         hint = "its history begins elsewhere, or is cut short (a shallow clone): give --base REV"
         raise NoCommit(revision=f"the merge base with {main}", folder=str(tree), hint=hint) from error
-
-
-def pool_of(view: View, role: str = "reviewer") -> list[str]:
-    """Every living session of a pool: a pool is a role, and a session may have several."""
-    return [s.name for s in view.sessions() if s.status in LIVE and role in s.role.split(",")]
-
-
-def free_of(view: View, role: str = "reviewer") -> list[str]:
-    """Those of a pool that no loop has, and none waits for: taking more would seize what is another loop's."""
-    taken = {lease.resource for lease in view.leases()}
-    for ticket in view.waiting():
-        taken.update(json.loads(ticket.names))
-    return [name for name in pool_of(view, role) if leases.session(name) not in taken]
-
-
-def pick(mam: Mam, loop_id: str, role: str, count: int, *, wait_s: float) -> list[str]:
-    """*count* reviewers of a pool, whoever is free first, in the order of the queue. Raises Usage, Busy."""
-    with mam.registry.view() as view:
-        pool = pool_of(view, role)
-    if len(pool) < count:
-        what = f"the pool {role} has {len(pool)} agents, not {count}"
-        raise Usage(what=what, hint=f"mam agent create NAME --agent KIND --role {role}")
-    lease_s = mam.settings.seconds("MAM_LEASE_TTL_S", 60)
-    ticket, deadline = f"{loop_id}/pick", time.monotonic() + wait_s
-    resources = [leases.session(name) for name in pool]
-    try:
-        while True:
-            with mam.registry.transaction() as tx:
-                leases.ask(tx, ticket, loop_id, [], pool=resources, count=count, ttl_s=lease_s)
-                mine = leases.renew(tx, ticket)
-            if mine is not None:
-                return [name.removeprefix("session:") for name in mine]
-            if time.monotonic() > deadline:
-                raise Busy(what=f"the pool {role}", waited_s=wait_s)
-            time.sleep(0.2)
-    finally:
-        with mam.registry.transaction() as tx:
-            leases.release(tx, ticket)  # the loop asks for them again, by name, when there is something to review
 
 
 def state_of(loop: Loop) -> State:
@@ -341,7 +310,7 @@ def archive(mam: Mam, loop_id: str) -> int:
     with mam.registry.view() as view:
         loop = need(view, loop_id)
         if loop.ended_at is None:
-            raise LoopRuns(loop=loop_id)
+            raise LoopOpen(loop=loop_id, state=loop.state)
     benches.close_all(mam, loop_id)
     if loop.remote is not None:
         with contextlib.suppress(GitFailed):  # it may be gone for good by now

@@ -47,6 +47,7 @@ LOADED = 8
 QUEUE = 20_000
 BEATS_UNTIL = QUEUE * 8 // 10
 TICK_S = 1.0
+CARDS_AT_MOST = 50_000  # on a broker that is not ours anybody may leave some
 EXPORT_S = 10.0  # how long a flood may hold back the audit's copy in audit.jsonl
 CHANGES_S = 0.05  # how long a flood of events may hold back orders and cards
 SWEEP_S = 2.0
@@ -167,7 +168,10 @@ class Monitor:
     def _enqueue(self, message: Message) -> None:
         """On the bus's thread. What is dropped here is still in a spool; a heartbeat is not, and goes first."""
         if message.topic.endswith("/state"):  # a card of ours, as the broker keeps it
-            (self._cards_kept.add if message.payload else self._cards_kept.discard)(message.topic)
+            if not message.payload:
+                self._cards_kept.discard(message.topic)
+            elif len(self._cards_kept) < CARDS_AT_MOST:
+                self._cards_kept.add(message.topic)
             return
         waiting = len(self._queue)
         if waiting >= QUEUE or (waiting >= BEATS_UNTIL and Relay.kind_of(message.payload) == "heartbeat"):
@@ -242,7 +246,7 @@ class Monitor:
         if self._keeper.bus is not None:
             for finding in fresh:
                 self._cards.finding(self._keeper.bus, finding)
-            for topic in self._looking.cards_left():
+            for topic in self._cards_kept.intersection(self._looking.cards_left()):  # until the broker says they went
                 self._keeper.bus.publish(topic, b"", retain=True)
 
     def _same_database(self) -> bool:
@@ -257,10 +261,10 @@ class Monitor:
     def _slow(self, view: View) -> None:
         logs.renew_own_output(self._layout.logs / "monitor.log")
         self._inbox.forget({job.id for job in view.open_jobs()})
-        for loop_id in repo_watch.sweep(self._mam, view):
-            _log.warning("loop %s: its review trees were left behind, and are removed", loop_id)
         if self._keeper.bus is not None:
             self._cards.expire(self._keeper.bus, view, self._clock())
+        for loop_id in repo_watch.sweep(self._mam, view):  # last: a repository that is broken ends it
+            _log.warning("loop %s: its review trees were left behind, and are removed", loop_id)
 
     # -- the broker -------------------------------------------------------------------
 

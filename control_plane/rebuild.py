@@ -18,11 +18,12 @@ from mam.broker.bodies import now_ms
 from mam.broker.errors import Busy, MamError
 from mam.control_plane import audit, database, locks
 from mam.control_plane.registry import Registry
-from mam.control_plane.rows import TABLES
+from mam.control_plane.rows import OPEN, TABLES
 from mam.control_plane.settings import Layout
 
 Say = Callable[[str], None]
 SAID_EVERY = 20_000
+_OPEN = ", ".join(f"'{state}'" for state in OPEN)
 
 
 class RebuildRefused(MamError):
@@ -118,16 +119,34 @@ class _Replay:
         if table not in TABLES:
             return  # a table of a version that is gone
         if row is not None:
-            self._put(table, json.loads(row))
+            content = json.loads(row)
+            try:
+                self._put(table, content)
+            except sqlite3.IntegrityError:
+                self._end_others(table, content)
+                self._put(table, content)
             return
         where = " || '/' || ".join(TABLES[table])
         self._connection.execute(f"DELETE FROM {table} WHERE {where} = ?", (entry["k"],))
 
     def _put(self, table: str, content: dict[str, Any]) -> None:
         known = {name: value for name, value in content.items() if name in self._columns[table]}
-        marks = ", ".join("?" * len(known))
-        query = f"INSERT OR REPLACE INTO {table} ({', '.join(known)}) VALUES ({marks})"
+        marks, key = ", ".join("?" * len(known)), TABLES.get(table, ())
+        updates = ", ".join(f"{name} = excluded.{name}" for name in known if name not in key)
+        # A row replaces itself alone: REPLACE would also remove what a rule of the schema finds in its way.
+        verb, also = ("INSERT", f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates}") if key else ("REPLACE", "")
+        query = f"{verb} INTO {table} ({', '.join(known)}) VALUES ({marks}) {also}"
         self._connection.execute(query, tuple(known.values()))
+
+    def _end_others(self, table: str, row: dict[str, Any]) -> None:
+        """What made room for *row* stands in a line that is damaged: the rows in its way have ended, and are kept."""
+        if table == "jobs":
+            end = f"UPDATE jobs SET state = 'lost', detail = ? WHERE session = ? AND state IN ({_OPEN}) AND id <> ?"
+            why = "how it ended is in a damaged line of the log"
+            self._connection.execute(end, (why, row["session"], row["id"]))
+        elif table == "worktrees":
+            end = "UPDATE worktrees SET state = 'removed' WHERE (path = ? OR branch = ?) AND name <> ?"
+            self._connection.execute(end, (row["path"], row["branch"], row["name"]))
 
     def finish(self) -> None:
         """What is never audited because it follows from the rows: archived jobs keep no events."""

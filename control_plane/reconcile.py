@@ -5,7 +5,8 @@ Each multiplexer server is asked once. "Could not look" is no difference. What a
 row does not say yet (a session that is just being opened) is no difference either.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
@@ -19,7 +20,7 @@ from mam.control_plane.rows import LIVE, OPEN, Finding, Job, Session
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
 from mam.wrappers import muxes
-from mam.wrappers.mux import LookFailed, MuxGone, Pane
+from mam.wrappers.mux import MuxGone, Pane
 
 Kind = Literal["A", "B", "C", "D", "E", "F", "G", "H", "I"]
 Place = tuple[str, str]  # multiplexer, server
@@ -43,35 +44,33 @@ class World(NamedTuple):
     servers: Mapping[Place, Sequence[Pane] | None]
     monitor_version: str = VERSION
     cards: Sequence[str] = ()  # retained cards of things that the registry does not know
+    dark: Sequence[Place] = ()  # what did not answer
 
 
-def look(mam: Mam, view: View, cards: Iterable[str] = ()) -> World:
-    """Ask each multiplexer server that a row names once, and the one that this control root would use."""
-    places = {(session.mux, session.mux_server) for session in view.sessions()}
+def look(mam: Mam, view: View, cards: Iterable[str] = (), dark: Collection[Place] = ()) -> World:
+    """Ask each multiplexer server that a row names once, but for those that are known to be *dark*."""
+    places = {(session.mux, session.mux_server) for session in view.sessions()}.difference(dark)
     servers: dict[Place, Sequence[Pane] | None] = {}
+    silent: list[Place] = []
     for place in sorted(places):
         try:
             servers[place] = muxes.make(*place, mam.settings.environ, mam.command).panes()
         except MuxGone:
             servers[place] = None
-        except LookFailed:
-            continue
+        except MamError:  # no answer, or nothing here that could ask
+            silent.append(place)
     known = daemon.look(mam.layout)
     version = known.version if known is not None else VERSION
-    return World(servers, version, left_over(view, cards))
+    return World(servers, version, left_over(view, cards), silent)
 
 
 def left_over(view: View, topics_seen: Iterable[str]) -> list[str]:
     """Topics of retained cards whose job or loop is archived, or was never here."""
-    found = []
-    for topic in sorted(topics_seen):
-        place = topics.parse(topic)
-        if place is None or place.place not in ("job_state", "loop_state"):
-            continue
-        row = view.job(place.owner) if place.place == "job_state" else view.loop(place.owner)
-        if row is None or row.archived_at is not None:
-            found.append(topic)
-    return found
+    ids = "SELECT id FROM {} WHERE archived_at IS NULL"
+    known = {topics.job_state(job_id) for (job_id,) in view.connection.execute(ids.format("jobs"))}
+    known |= {topics.loop_state(loop_id) for (loop_id,) in view.connection.execute(ids.format("loops"))}
+    unknown = sorted(set(topics_seen) - known)  # as sets: a day may leave ten thousand cards
+    return [each for each in unknown if (at := topics.parse(each)) and at.place in ("job_state", "loop_state")]
 
 
 def compare(mam: Mam, view: View, world: World) -> list[Drift]:
@@ -107,7 +106,7 @@ def _panes(mam: Mam, sessions: Sequence[Session], world: World, now: int) -> lis
     found = []
     for place, panes in world.servers.items():
         here = [session for session in sessions if (session.mux, session.mux_server) == place]
-        live = [session for session in here if session.status in LIVE and now - session.updated_at > YOUNG_MS]
+        live = [session for session in here if session.status in LIVE and not _young(session, now)]
         if panes is None:
             if live:
                 names = ", ".join(session.name for session in live)
@@ -120,11 +119,11 @@ def _panes(mam: Mam, sessions: Sequence[Session], world: World, now: int) -> lis
             if session.pane and (pane is None or pane.dead):
                 text = f"its pane {session.pane} is {'dead' if pane else 'gone'}"
                 found.append(Drift("A", "pane_dead", session.name, text, f"mam agent resume {session.name}"))
-        found += _unknown(mam, here, panes)
+        found += _unknown(mam, place, here, panes, now)
     return found
 
 
-def _unknown(mam: Mam, here: Sequence[Session], panes: Sequence[Pane]) -> list[Drift]:
+def _unknown(mam: Mam, place: Place, here: Sequence[Session], panes: Sequence[Pane], now: int) -> list[Drift]:
     """Panes that carry our tag, and that no row names."""
     rows = {session.name: session for session in here}
     found = []
@@ -134,17 +133,28 @@ def _unknown(mam: Mam, here: Sequence[Session], panes: Sequence[Pane]) -> list[D
             continue
         session = rows.get(name)
         if session is None or session.pane != pane.id:
-            if session is not None and _young(session):
+            if session is not None and _young(session, now):
                 continue
             text = f"pane {pane.id} is tagged {name}, and " + (
                 f"its row names {session.pane or 'none'}" if session is not None else "there is no such session"
             )
-            found.append(Drift("B", "pane_unknown", name, text, f"mam agent resume {name}" if session else "close it"))
+            # A resume closes what an ended life left, and leaves a living one alone.
+            ended = session is not None and session.status not in LIVE
+            found.append(
+                Drift("B", "pane_unknown", name, text, f"mam agent resume {name}" if ended else _end(place, pane))
+            )
     return found
 
 
-def _young(session: Session) -> bool:
-    return now_ms() - session.updated_at < YOUNG_MS
+def _end(place: Place, pane: Pane) -> str:
+    """The command that closes one pane, where no verb knows whose it is."""
+    mux, server = place
+    return shlex.join(["tmux", "-L", server, "kill-pane", "-t", pane.id] if mux == "tmux" else ["kill", str(pane.pid)])
+
+
+def _young(session: Session, now: int) -> bool:
+    """Whether it was just changed; a stamp of the future is one of before the clock was set back."""
+    return 0 <= now - session.updated_at < YOUNG_MS
 
 
 def adoptable(mam: Mam, view: View, world: World) -> list[tuple[Session, str]]:
@@ -154,18 +164,18 @@ def adoptable(mam: Mam, view: View, world: World) -> list[tuple[Session, str]]:
     A verb that died between opening a pane and noting it leaves such a row. Only panes of this control root's
     own servers count, and only for rows that are there.
     """
-    found = []
+    found, now = [], now_ms()
     for session in view.sessions():
         panes = world.servers.get((session.mux, session.mux_server)) or ()
         mine = [pane for pane in panes if pane.tag == seats.tag(mam, session.name) and not pane.dead]
-        if session.status in LIVE and not session.pane and len(mine) == 1 and not _young(session):
+        if session.status in LIVE and not session.pane and len(mine) == 1 and not _young(session, now):
             found.append((session, mine[0].id))
     return found
 
 
 def _conversation(mam: Mam, view: View, session: Session) -> Drift | None:
     """An id in the row, a prompt that was delivered, and nothing on disk: resuming would begin anew."""
-    if not session.conversation or _young(session):
+    if not session.conversation or _young(session, now_ms()):
         return None
     query = "SELECT 1 FROM attempts WHERE session = ? AND started_at IS NOT NULL AND started_at < ? LIMIT 1"
     if view.connection.execute(query, (session.name, now_ms() - YOUNG_MS)).fetchone() is None:

@@ -77,9 +77,9 @@ def read(path: Path) -> list[Tale]:
     return list(tales.values())
 
 
-def _take(said: dict[str, Any], number: int, tales: dict[str, Tale]) -> None:
+def _take(said: Any, number: int, tales: dict[str, Tale]) -> None:
     if number == 1:
-        if said.get("format") != FORMAT:
+        if not isinstance(said, dict) or said.get("format") != FORMAT:
             raise ValueError(f"it is not {FORMAT}")
     elif "job" in said:
         job = Job(**said["job"])

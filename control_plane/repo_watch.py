@@ -1,10 +1,13 @@
 """What the monitor looks at in the repository: the main checkout's branch, worktrees, loops without a process."""
 
+import contextlib
 import time
 from pathlib import Path
 
 from mam.broker.bodies import now_ms
+from mam.broker.errors import BadName
 from mam.control_plane import benches, loop_locks, worktrees
+from mam.control_plane.loop_locks import LoopRuns
 from mam.control_plane.rows import Finding, Worktree
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
@@ -19,7 +22,7 @@ def findings(mam: Mam, view: View) -> list[Finding]:
     now = now_ms()
     found = _main(mam, view, now)
     for row in view.worktrees():
-        if now - row.updated_at < SETTLED_MS:
+        if 0 <= now - row.updated_at < SETTLED_MS:
             continue
         if row.state == "ready" and gitfiles.own_dir(Path(row.path)) is None:
             text = f"{row.path} is gone; `mam worktree prepare {row.name}` makes it again"
@@ -35,7 +38,7 @@ def findings(mam: Mam, view: View) -> list[Finding]:
     for loop in view.loops(only_open=True):
         if loop.state == "stuck":
             found.append(Finding("loop_stuck", loop.id, now, loop.detail or "a person must look"))
-        elif now - loop.updated_at > SETTLED_MS and not loop_locks.runs(mam, loop.id):
+        elif not 0 <= now - loop.updated_at <= SETTLED_MS and not loop_locks.runs(mam, loop.id):
             text = (
                 f"no process carries it out; `mam loop resume {loop.id}` goes on, `mam loop cancel {loop.id}` ends it"
             )
@@ -62,12 +65,17 @@ def _main(mam: Mam, view: View, now: int) -> list[Finding]:
 def sweep(mam: Mam, view: View) -> list[str]:
     """Remove review trees that nobody will come back for; the loops they were of."""
     gone = []
+    at_work = {job.loop for job in view.open_jobs()}  # their reviewers, whether a process waits for them or not
     for loop_id in benches.left(mam):
         loop = view.loop(loop_id)
         ended = loop is None or loop.ended_at is not None
-        if (ended or _untouched_s(mam, loop_id) > BENCH_KEPT_S) and not loop_locks.runs(mam, loop_id):
-            benches.close_all(mam, loop_id)
-            gone.append(loop_id)
+        left = ended or (loop_id not in at_work and _untouched_s(mam, loop_id) > BENCH_KEPT_S)
+        if worktrees.repository_is_busy(mam):
+            break  # the next time: whoever looks must not wait for it
+        if left and not loop_locks.runs(mam, loop_id):
+            with contextlib.suppress(LoopRuns, BadName), loop_locks.held(mam, loop_id):  # nobody takes it up meanwhile
+                benches.close_all(mam, loop_id)
+                gone.append(loop_id)
     return gone
 
 

@@ -6,6 +6,7 @@ working directory.
 """
 
 import os
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
@@ -46,8 +47,14 @@ class Layout(NamedTuple):
 
     @property
     def reviews(self) -> Path:
-        """Where reviewers get their trees, one folder a review."""
-        return self.worktrees / ".reviews"
+        """
+        Where reviewers get their trees, one folder a review.
+
+        A place of this root's alone, also where several share a folder for worktrees: what nobody here knows is
+        removed from it.
+        """
+        own = self.worktrees == beside(self.root)
+        return self.worktrees / (".reviews" if own else f".reviews-{zlib.crc32(os.fsencode(self.root)):08x}")
 
     @property
     def loops(self) -> Path:
@@ -252,8 +259,13 @@ def layout(settings: Settings, root_flag: str | None = None, jobs_flag: str | No
         absolute(jobs_flag, settings.cwd) if jobs_flag else settings.path("MAM_JOBS_DIR") or mam / "jobs",
         settings.path("DELEGATE_JOB_LOGS_DIR") or mam / "logs",
         settings.path("MAM_ENV_FILE") or root / ".mam.env",
-        settings.path("MAM_WORKTREES_DIR") or root.parent / f"{root.name}.worktrees",
+        settings.path("MAM_WORKTREES_DIR") or beside(root),
     )
+
+
+def beside(root: Path) -> Path:
+    """The folder of a control root's worktrees where nobody chose another."""
+    return root.parent / f"{root.name}.worktrees"
 
 
 def find_root(settings: Settings, root_flag: str | None = None) -> Path:

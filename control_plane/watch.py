@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from mam.broker import proof
 from mam.broker.bodies import now_ms
-from mam.control_plane import job_machine, jobs, liveness, seats
+from mam.broker.errors import MamError
+from mam.control_plane import job_machine, jobs, liveness, questions, seats
 from mam.control_plane.gaps import Gap
 from mam.control_plane.liveness import Liveness, Patience, Seen
 from mam.control_plane.registry import Registry
@@ -15,7 +16,7 @@ from mam.control_plane.signs import Signs
 from mam.control_plane.sweep import Sweep
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
-from mam.wrappers.mux import LookFailed, MuxGone
+from mam.wrappers.mux import MuxGone
 
 NEVER_REPORTED_MS = 10_000
 NO_PANE_MS = 120_000  # a slow multiplexer is no dead pane
@@ -38,10 +39,15 @@ class Ended(NamedTuple):
     reason: str
 
 
-def ended_sessions(mam: Mam, sessions: Sequence[Session]) -> list[Ended]:
-    """Those of *sessions* that the registry calls live and whose runner is proven dead, or whose pane never was."""
+def ended_sessions(mam: Mam, sessions: Sequence[Session], dark: set[tuple[str, str]] | None = None) -> list[Ended]:
+    """
+    Those of *sessions* that the registry calls live and whose runner is proven dead, or whose pane never was.
+
+    Args:
+        dark: Multiplexers that did not answer, and are not asked; those that do not answer now are added.
+    """
     found = []
-    dark: set[tuple[str, str]] = set()  # multiplexers that did not answer: each may take seconds to say so
+    dark = set() if dark is None else dark
     for session in sessions:
         if session.status not in LIVE:
             continue
@@ -54,7 +60,9 @@ def ended_sessions(mam: Mam, sessions: Sequence[Session]) -> list[Ended]:
                 found.append(Ended(session.name, session.incarnation, why))
             continue
         silent_ms = now_ms() - session.updated_at
-        if silent_ms > (NEVER_REPORTED_MS if session.pane else NO_PANE_MS) and _pane_is_gone(mam, session, dark):
+        turned_back = silent_ms < 0 and session.pane  # the clock was: nobody knows how long, and the look decides
+        late = silent_ms > (NEVER_REPORTED_MS if session.pane else NO_PANE_MS)
+        if (late or turned_back) and _pane_is_gone(mam, session, dark):
             found.append(Ended(session.name, session.incarnation, "the pane closed before the runner reported"))
     return found
 
@@ -68,7 +76,7 @@ def _pane_is_gone(mam: Mam, session: Session, dark: set[tuple[str, str]]) -> boo
         panes = seats.multiplexer(mam, session).panes()
     except MuxGone:
         return True
-    except LookFailed:
+    except MamError:
         dark.add(place)
         return False
     return all(pane.id != session.pane or pane.dead for pane in panes)
@@ -115,7 +123,7 @@ def jobs_now(view: View, seen: Watched, patience: Patience) -> tuple[list[Verdic
 def liveness_of(
     view: View, job: Job, attempt: Attempt, session: Session, seen: Watched, patience: Patience
 ) -> Liveness:
-    question = next((each for each in view.open_questions(job.id) if each.attempt == job.attempt), None)
+    question = questions.current(view, job)
     looked = Seen(
         now=seen.now,
         alive=seats.alive(session),
@@ -163,14 +171,23 @@ def act(registry: Registry, ended: list[Ended], verdicts: list[Verdict]) -> set[
 
 
 def note_findings(registry: Registry, view: View, found: list[Finding]) -> list[Finding]:
-    """Make the stored findings equal to *found*; each keeps the time it was first seen. Returns the new ones."""
+    """
+    Make the stored findings equal to *found*; each keeps the time it was first seen, and says what is true now.
+
+    Returns the new ones.
+    """
     before = {(item.code, item.subject): item for item in view.findings()}
     after = {(item.code, item.subject): item for item in found}
     fresh = [item for key, item in after.items() if key not in before]
     gone = [item for key, item in before.items() if key not in after]
-    if fresh or gone:
+    other = [
+        replace(item, text=after[key].text)
+        for key, item in before.items()
+        if key in after and after[key].text != item.text
+    ]
+    if fresh or gone or other:
         with registry.transaction() as tx:
-            for item in fresh:
+            for item in [*fresh, *other]:
                 tx.put(item)
             for item in gone:
                 tx.drop(item)

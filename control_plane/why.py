@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from mam.agents.base import Screen, tail
 from mam.broker import proof, topics
-from mam.control_plane import seats
+from mam.control_plane import questions, seats
 from mam.control_plane.rows import LIVE, OPEN, PRESUMED, Attempt, Job, Session
 from mam.control_plane.view import View
 from mam.control_plane.views import ago, clean
@@ -132,7 +132,7 @@ def _open_job(view: View, job: Job, attempt: Attempt | None, session: Session | 
             return because, f"`started`, for {job.started_within_s:g} s", f"{look}; or mam job cancel {job.id}"
         because = f"the prompt was submitted {ago(attempt.delivered_at, now.ms)}"
         return because, f"`started`, within {job.started_within_s:g} s", look
-    asked = next((each for each in view.open_questions(job.id) if each.attempt == job.attempt), None)
+    asked = questions.current(view, job)
     if asked is not None:
         offered = ", ".join(json.loads(asked.choices)) or "TEXT"
         because = f"it asked {ago(asked.asked_at, now.ms)}: “{clean(asked.question)}”"
@@ -140,8 +140,9 @@ def _open_job(view: View, job: Job, attempt: Attempt | None, session: Session | 
     if seen in ("asking", "dialog", "error"):
         return f"its screen is {seen}", "a person", look
     doubts = {finding.code: finding for finding in view.findings(job.id)}
-    if "stalled" in doubts:
-        return doubts["stalled"].text, "its report, or a person", look
+    for code, awaited in (("blocked", "a person"), ("silent", "its heartbeat"), ("stalled", "its report, or a person")):
+        if code in doubts:
+            return doubts[code].text, awaited, look
     if "idle_waiting" in doubts:
         because = "its agent took the prompt back to a ready screen without reporting"
         nudge = f"mam agent send {session.name} 'write your report and run the report command of your prompt'"

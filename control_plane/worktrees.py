@@ -56,6 +56,12 @@ def repository_lock(mam: Mam) -> Generator[None]:
         yield
 
 
+def repository_is_busy(mam: Mam) -> bool:
+    """Whether somebody adds or removes worktrees at the moment: to be asked where nobody may be kept waiting."""
+    shared = gitfiles.shared_dir(mam.layout.root)
+    return shared is not None and locks.is_held(shared / trees.LOCK)
+
+
 @contextmanager
 def alone(mam: Mam, name: str) -> Generator[None]:
     """One verb at a time works on one worktree. Raises Busy after 30 s."""

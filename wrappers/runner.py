@@ -238,7 +238,7 @@ class Runner:
         if done is not None:
             self._report_delivery(job, attempt, done)
             return
-        if current is not None:
+        if current is not None and not self._gives_way(current, order, job):
             self._report_delivery(job, attempt, Outcome("refused", "busy", f"{current.job} is being delivered"))
             return
         left_s = _left_s(order)
@@ -261,6 +261,14 @@ class Runner:
             in_foreground=self.agent.in_foreground,
             now=time.monotonic(),
         )
+
+    def _gives_way(self, current: Delivery, order: Say, job: str) -> bool:
+        """Free text that still waits for a screen keeps no job's prompt away; its sender is told."""
+        if isinstance(current.order, Dispatch) or not isinstance(order, Dispatch) or current.phase is not Phase.WAITING:
+            return False
+        self._delivery = None
+        self._report_delivery(current.job, current.attempt, Outcome("refused", "busy", f"{job} came first"))
+        return True
 
     def _deliver(self, now: float) -> None:
         current = self._delivery

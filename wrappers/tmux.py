@@ -11,7 +11,9 @@ from mam.wrappers.mux import COLUMNS, ROWS, LookFailed, MuxGone, Pane, PaneGone,
 CARRIED_BYTES = 15_000  # tmux carries each variable in one message of 16 kB
 _FORMAT = "#{pane_id}\t#{pane_pid}\t#{pane_dead}\t#{pane_dead_status}\t#{@mam_node}"
 # rc is 1 for everything, so the words must tell "there is no server" from other trouble.
-_NO_SERVER = ("no server running", "error connecting", "server exited unexpectedly", "lost server")
+_NO_SERVER = ("no server running", "server exited unexpectedly", "lost server")
+# Other reasons of "error connecting" (no permission, no more descriptors) say nothing of the server.
+_NOT_THERE = ("No such file or directory", "Connection refused")
 
 
 class Tmux:
@@ -159,7 +161,8 @@ class Tmux:
         if done.code == 0:
             return
         why = done.stderr.strip() or f"exit code {done.code}"
-        if any(words in why for words in _NO_SERVER):
+        connecting = "error connecting" in why and any(words in why for words in _NOT_THERE)
+        if connecting or any(words in why for words in _NO_SERVER):
             raise MuxGone(server=f"tmux server {self.server}")
         raise LookFailed(server=f"tmux server {self.server}", why=why)
 

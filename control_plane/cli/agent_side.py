@@ -9,6 +9,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import secrets
 import shlex
 import sys
@@ -25,6 +26,7 @@ from mam.wrappers import gitfiles
 
 REPORT_LIMIT_BYTES = 5 * 1024 * 1024
 TIMER_LIMIT_S = 24 * 3600.0
+_SHAS = ("base_sha", "head_sha")
 
 
 class NoRecord(MamError):
@@ -52,6 +54,13 @@ class NoAnswer(MamError):
     exit_code = 4
     message = "nobody answered within {waited_s:g} s"
     remedy_text = "decide yourself and say so in the report, or ask again; a late answer is typed into the pane"
+
+
+class JobOver(MamError):
+    code = "job_over"
+    exit_code = 4
+    message = "nobody will answer: {job} is {state}"
+    remedy_text = "end what you do for it; a report that it is still owed is recorded all the same"
 
 
 class Record:
@@ -219,6 +228,9 @@ def _ask(words: list[str]) -> int:
         raise Usage(what="--timeout takes 1 to 86400 seconds", hint="--timeout 600")
     if args.default is not None and (args.timeout is None or (choices and args.default not in choices)):
         raise Usage(what="--default needs --timeout, and is one of --choices", hint="--timeout 600 --default sqlite")
+    if not args.question.strip() or len(choices) > 20 or any(len(choice) > 200 for choice in choices):
+        what = "a question has some text, and at most 20 choices of at most 200 characters"
+        raise Usage(what=what, hint="put what is longer into a file, and name it in the question")
     question_id = secrets.token_hex(6)
     place = record.folder / "answers"
     place.mkdir(mode=0o700, exist_ok=True)
@@ -231,13 +243,23 @@ def _ask(words: list[str]) -> int:
 
 
 def _await_answer(args: argparse.Namespace, path: Path) -> int:
-    """The answer, as soon as it lies there. Raises NoAnswer when the time is over and nothing was agreed for that."""
+    """
+    The answer, as soon as it lies there.
+
+    Raises JobOver where none can come any more, NoAnswer when the time is over and nothing was agreed for that.
+    """
     deadline = time.monotonic() + (args.timeout or TIMER_LIMIT_S)
-    while time.monotonic() < deadline:
+    waits = True
+    while waits:
+        if time.monotonic() >= deadline:
+            path.with_suffix(".wait").unlink(missing_ok=True)  # what comes from now on is typed into the pane
+            waits = False
         if (said := notes.read(path)).get("answer"):
             emit(args, said, str(said["answer"]))
             return 0
-        time.sleep(0.2)
+        if said.get("over"):
+            raise JobOver(job=args.job, state=said["over"])
+        time.sleep(0.2 if waits else 0)
     if args.default is None:
         raise NoAnswer(waited_s=float(args.timeout or TIMER_LIMIT_S))
     emit(args, {"answer": args.default, "by": "timeout"}, args.default)
@@ -256,6 +278,8 @@ def _report(words: list[str]) -> int:
 
     example = "mam job report --registry-dir DIR --job ID --attempt 1 --result done"
     args = verb(words, 2, example, "end a job: result, verdict, and the report's hash", build)
+    for name in _SHAS:
+        _check_sha(name, getattr(args, name))
     record = _record(args)
     path = config.absolute(args.file, Path.cwd()) if args.file else record.report
     content = _read_report(path)
@@ -271,12 +295,17 @@ def _report(words: list[str]) -> int:
         "report_bytes": len(content),
         "summary": args.summary[:4000],
     }
-    for name in ("base_sha", "head_sha"):
-        if getattr(args, name):
-            data[name] = getattr(args, name)
+    data |= {name: sha for name in _SHAS if (sha := getattr(args, name))}
     event = record.tell("report", data)
     _reported_mark(record).touch()
     return _said(args, f"report {args.result}", event)
+
+
+def _check_sha(name: str, sha: str | None) -> None:
+    """Now: what is no whole name would be refused where nobody tells the agent. Raises Usage."""
+    if sha and not re.fullmatch(r"[0-9a-f]{40}([0-9a-f]{24})?", sha):
+        flag = "--" + name.replace("_", "-")
+        raise Usage(what=f"{flag} {sha!r} is no whole commit name", hint=f"{flag} $(git rev-parse HEAD)")
 
 
 def _read_report(path: Path) -> bytes:

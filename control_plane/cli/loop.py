@@ -96,15 +96,17 @@ def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
 
 def _reviewers(mam: Mam, args: argparse.Namespace, loop_id: str) -> list[str]:
     """Those that were named, or who of the pool is free."""
-    from mam.control_plane import loops
+    from mam.control_plane import loop_pool
 
     if args.reviewers is not None:  # empty is a mistake, and never everybody
         return [name.strip() for name in args.reviewers.split(",") if name.strip()]
-    if args.pick:
+    if args.pick is not None:
         wait_s = mam.settings.seconds("MAM_LOOP_WAIT_S", 3600)
-        return loops.pick(mam, loop_id, args.pool, args.pick, wait_s=wait_s)
+        return loop_pool.pick(
+            mam, loop_id, args.pool, args.pick, without=args.creator, priority=args.priority, wait_s=wait_s, say=say
+        )
     with mam.registry.view() as view:
-        free = [name for name in loops.free_of(view, args.pool) if name != args.creator]
+        free = [name for name in loop_pool.free_of(view, args.pool) if name != args.creator]
     if not free:
         hint = "`mam queue` shows who has them; --reviewers A,B waits for them"
         raise Usage(what=f"nobody of the pool {args.pool} is free", hint=hint)
@@ -178,8 +180,7 @@ def _data(loop: Loop) -> dict[str, Any]:
     hidden = ("checkpoint", "reviewers", "cancel_at")
     shown = {name: getattr(loop, name) for name in Loop.columns() if name not in hidden}
     state = json.loads(loop.checkpoint)
-    rounds = [{**each, "reviews": each["reviews"]} for each in state["rounds"]]
-    return {**shown, "reviewers": json.loads(loop.reviewers), "rounds": rounds, "promoted": state["promoted"]}
+    return {**shown, "reviewers": json.loads(loop.reviewers), "rounds": state["rounds"], "promoted": state["promoted"]}
 
 
 def _told(args: argparse.Namespace, mam: Mam, loop: Loop) -> int:
@@ -259,8 +260,8 @@ def _queue(words: list[str]) -> int:
     now = now_ms()
     with Mam.open(root=args.root).registry.view() as view:
         held, waiting = view.leases(), leases.queue(view, now)
-    rows = [[lease.resource, lease.holder, views.ago(lease.since or now, now), "-"] for lease in held]
-    lines = [views.table(("RESOURCE", "HOLDER", "SINCE", ""), rows)] if rows else ["nothing is held"]
+    rows = [[lease.resource, lease.holder, views.ago(lease.since or now, now)] for lease in held]
+    lines = [views.table(("RESOURCE", "HOLDER", "SINCE"), rows)] if rows else ["nothing is held"]
     for place in waiting:
         waits = ", ".join(f"{name} of {holder}" for name, holder in place.waits_for.items()) or "its turn"
         expected = f", about {place.expected_s:.0f} s more" if place.expected_s is not None else ""

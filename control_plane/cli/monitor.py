@@ -1,6 +1,6 @@
 """mam monitor run · once · install · uninstall, mam broker status"""
 
-from mam.control_plane.cli.base import Parser, add_root, choose, emit, verb
+from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
 from mam.control_plane.wiring import Mam
 
 
@@ -28,9 +28,16 @@ def _once(words: list[str]) -> int:
     mam = Mam.open(root=args.root)
     mam.check_place()
     with mam.registry.view() as view:
-        found = reconcile.compare(mam, view, reconcile.look(mam, view))
+        world = reconcile.look(mam, view)
+        found = reconcile.compare(mam, view, world)
+    for mux, server in world.dark:
+        say(f"{mux} ({server}) did not answer: nothing is said of its panes")
     rows = [[drift.kind, drift.code, drift.subject, drift.text, drift.next] for drift in found]
-    text = views.table(("KIND", "CODE", "SUBJECT", "WHAT", "NEXT"), rows) if rows else "registry and world agree"
+    text = (
+        views.table(("KIND", "CODE", "SUBJECT", "WHAT", "NEXT"), rows)
+        if rows
+        else "registry and world agree" + (", as far as could be looked at" if world.dark else "")
+    )
     emit(args, [drift._asdict() for drift in found], text)
     return 1 if found else 0
 

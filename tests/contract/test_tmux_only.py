@@ -23,6 +23,17 @@ def kill_server(desk: Desk) -> None:
     until(lambda: not proof.alive(server))
 
 
+def test_a_server_that_could_not_be_asked_is_not_called_gone(tmux_desk: Desk) -> None:
+    unreachable = Tmux("x" * 200, os.environ)  # its socket's name is too long for the system
+
+    with pytest.raises(LookFailed) as caught:
+        unreachable.panes()
+
+    assert not isinstance(caught.value, MuxGone)
+    with pytest.raises(MuxGone):
+        Tmux("mam-never-there", os.environ).panes()
+
+
 @pytest.mark.parametrize("mode", ["copy-mode", "clock-mode", "choose-tree", "choose-buffer"])
 def test_a_pane_in_a_mode_still_gets_the_whole_paste_and_the_enter(tmux_desk: Desk, mode: str) -> None:
     reader = tmux_desk.reader()

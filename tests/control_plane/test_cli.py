@@ -37,6 +37,37 @@ def loaded(words: list[str], cwd: Path) -> set[str]:
     return {name.split(".")[0] for name in done.stdout.splitlines()[-1].split()}
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["report", "--result", "done", "--head-sha", "0123abc"],
+        ["report", "--result", "done", "--base-sha", "HEAD"],
+        ["ask", " "],
+        ["ask", "which?", "--choices", ",".join(map(str, range(21)))],
+        ["ask", "which?", "--choices", "x" * 201],
+    ],
+)
+def test_what_the_registry_would_refuse_is_refused_where_the_agent_sees_it(desk: Desk, words: list[str]) -> None:
+    desk.session()
+    job = desk.job()
+    Path(job.report_path).write_text("all done\n", "utf-8")
+    which = ["--registry-dir", str(desk.mam.layout.jobs), "--job", job.id, "--attempt", "1"]
+
+    said = run_mam("job", words[0], *which, *words[1:], "--json", cwd=desk.mam.layout.root)
+
+    assert (said.code, said.error["code"]) == (2, "usage")
+    assert list((desk.mam.layout.run_dir("writer") / "outbox").iterdir()) == []
+
+
+@pytest.mark.req("M93")
+def test_a_server_that_could_not_be_asked_is_named_and_not_called_as_it_should_be(desk: Desk) -> None:
+    desk.session(mux="tmux", mux_server="x" * 200)  # its socket's name is too long
+
+    said = run_mam("monitor", "once", cwd=desk.mam.layout.root)
+
+    assert said.code == 0 and "did not answer" in said.err and "as far as could be looked at" in said.out
+
+
 @pytest.mark.parametrize("verb", ["started", "progress", "heartbeat"])
 def test_what_agents_say_often_loads_nothing_but_the_standard_library(desk: Desk, verb: str) -> None:
     desk.session()

@@ -2,13 +2,15 @@
 
 import json
 import os
+import shutil
+import signal
 from pathlib import Path
 
 import pytest
 
-from mam.broker import proof
+from mam.broker import faults, notes, proof
 from mam.broker.errors import Usage
-from mam.control_plane import questions
+from mam.control_plane import jobs, questions
 from mam.control_plane.questions import NoQuestion
 
 from .conftest import Desk
@@ -112,3 +114,116 @@ def test_a_question_of_a_wrong_shape_is_refused(desk: Desk, bad: dict[str, objec
 
     assert desk.take(job.id, desk.wire(job.id, "asked", bad)) == ["schema"]
     assert os.listdir(job.folder).count("answers") == 0
+
+
+class TestTending:
+    """What the monitor does about questions by itself, every second."""
+
+    def look(self, desk: Desk) -> None:
+        with desk.mam.registry.view() as view:
+            questions.tend(desk.mam, view, desk.clock)
+
+    def said(self, desk: Desk) -> dict[str, object]:
+        return notes.read(Path(desk.row("job-00000001").folder) / "answers" / "0123456789ab.json")
+
+    @pytest.mark.parametrize("agreed", [" ", "mysql"])
+    def test_an_agreed_answer_of_whatever_shape_holds_up_nothing(self, desk: Desk, agreed: str) -> None:
+        desk.session()
+        job = desk.job()
+        desk.take(job.id, desk.wire(job.id, "asked", {**ASKED, "timeout_s": 1, "fallback": agreed}))
+        desk.clock += 2000
+
+        self.look(desk)
+
+        with desk.mam.registry.view() as view:
+            assert view.open_questions() == []
+
+    @pytest.mark.parametrize("fallback", [None, "sqlite"])
+    @pytest.mark.parametrize("end", ["report", "cancel", "retry"])
+    def test_a_question_ends_with_its_attempt_and_its_asker_is_told(
+        self, desk: Desk, end: str, fallback: str | None
+    ) -> None:
+        desk.session()
+        job = desk.job()
+        agreed = {"timeout_s": 1, "fallback": fallback} if fallback else {}
+        (Path(job.folder) / "answers").mkdir()
+        desk.take(job.id, desk.wire(job.id, "asked", {**ASKED, **agreed}))
+        if end == "report":
+            desk.take(job.id, desk.report(desk.row(job.id)))
+        else:
+            jobs.cancel(desk.mam, job.id)
+        if end == "retry":
+            jobs.retry(desk.mam, job.id)
+        desk.clock += 5000
+
+        self.look(desk)
+
+        assert self.said(desk) == {"over": {"report": "reported", "cancel": "cancelled", "retry": "tried again"}[end]}
+        assert "say" not in orders(desk), "its agent may be at work on something else"
+        with desk.mam.registry.view() as view:
+            assert view.open_questions() == []
+
+    def test_who_asks_when_the_job_has_ended_already_is_told_so(self, desk: Desk) -> None:
+        desk.session()
+        job = desk.job()
+        jobs.cancel(desk.mam, job.id)
+        (Path(job.folder) / "answers").mkdir()
+        assert desk.take(job.id, desk.wire(job.id, "asked", ASKED)) == ["late"]
+
+        self.look(desk)
+
+        assert self.said(desk) == {"over": "cancelled"}
+
+    def test_an_answer_that_was_not_typed_before_its_job_ended_is_taken_back(self, asked: Desk) -> None:
+        questions.answer(asked.mam, "0123456789ab", "sqlite", by="person")
+        self.look(asked)
+        assert "say" in orders(asked), "its job is still open"
+        asked.take("job-00000001", asked.report(asked.row("job-00000001")))
+
+        self.look(asked)
+
+        with asked.mam.registry.view() as view:
+            (order,) = [each for each in view.orders() if each.job.startswith("answer-")]
+        assert (order.kind, order.job, order.attempt) == ("cancel", "answer-0123456789ab", 1)
+
+    def test_a_job_whose_folder_is_gone_holds_up_no_other(self, desk: Desk) -> None:
+        for number in (1, 2):
+            desk.session(f"agent-{number}")
+            job = desk.job(f"agent-{number}", f"job-0000000{number}")
+            asked = {**ASKED, "question_id": f"{number:012x}", "timeout_s": 1, "fallback": "sqlite"}
+            desk.take(job.id, desk.wire(job.id, "asked", asked))
+        shutil.rmtree(desk.row("job-00000001").folder)
+        desk.clock += 5000
+
+        self.look(desk)
+
+        with desk.mam.registry.view() as view:
+            second = view.question(f"{2:012x}")
+        assert second is not None and second.answer == "sqlite"
+
+
+def test_an_id_that_is_used_again_changes_no_question(asked: Desk) -> None:
+    asked.session("other")
+    asked.job("other", "job-00000002")
+    questions.answer(asked.mam, "0123456789ab", "sqlite", by="person")
+
+    for job_id in ("job-00000001", "job-00000002"):
+        asked.take(job_id, asked.wire(job_id, "asked", {**ASKED, "question": "Delete everything?"}))
+
+    with asked.mam.registry.view() as view:
+        question = view.question("0123456789ab")
+        assert question is not None and view.open_questions() == []
+    assert (question.job, question.question, question.answer) == ("job-00000001", "Which database?", "sqlite")
+
+
+def test_an_answer_that_the_agent_may_have_read_is_what_is_noted(asked: Desk) -> None:
+    child = os.fork()
+    if child == 0:
+        try:
+            faults.arm("registry.commit:1:crash", "cli")
+            questions.answer(asked.mam, "0123456789ab", "sqlite", by="person")
+        finally:
+            os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+    assert questions.answer(asked.mam, "0123456789ab", "postgres", by="person").answer == "sqlite"

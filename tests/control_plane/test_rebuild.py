@@ -183,3 +183,21 @@ def test_init_does_not_begin_anew_over_a_lost_registry(busy: Desk) -> None:
     with pytest.raises(FileRefused, match="lost its registry"):
         root.make(busy.mam.layout, in_git=False)
     assert not busy.mam.layout.database.exists()
+
+
+def test_a_damaged_line_takes_no_other_job_away(desk: Desk) -> None:
+    desk.session()
+    done = desk.job("writer", "job-00000001")
+    desk.take(done.id, desk.report(done))
+    desk.job("writer", "job-00000002")
+    export(desk)
+    path = desk.mam.layout.audit
+    ended = b'"k":"job-00000001"', b"reported"
+    lines = [b"x\n" if all(words in line for words in ended) else line for line in path.read_bytes().splitlines(True)]
+    path.write_bytes(b"".join(lines))
+    lose(desk)
+
+    rebuild.rebuild(desk.mam.layout, past_damage=True)
+
+    with desk.mam.registry.view() as view:
+        assert {job.id: job.state for job in view.jobs()} == {"job-00000001": "lost", "job-00000002": "queued"}

@@ -87,6 +87,17 @@ def test_a_pane_with_our_tag_that_no_row_names_is_kind_b_and_foreign_panes_are_n
     assert kinds(desk, world) == []
 
 
+@pytest.mark.parametrize(("status", "command"), [("running", "kill 1"), ("ended", "mam agent resume writer")])
+def test_what_ends_a_second_pane_is_a_command_that_does(desk: Desk, status: str, command: str) -> None:
+    session = old(desk, status=status)
+    world = world_of(session, pane(desk, session), pane(desk, session, pane_id="p2"))
+
+    with desk.mam.registry.view() as view:
+        said = {drift.next for drift in reconcile.compare(desk.mam, view, world) if drift.kind == "B"}
+
+    assert said == {command}
+
+
 def test_only_a_row_without_a_pane_adopts_the_one_that_carries_its_tag(desk: Desk) -> None:
     session = old(desk, pane="")
 
@@ -98,6 +109,16 @@ def test_only_a_row_without_a_pane_adopts_the_one_that_carries_its_tag(desk: Des
     assert adoptable(pane(desk, session), pane(desk, session, pane_id="p2")) == [], "two are a doubt"
     assert adoptable(pane(desk, session, dead=True)) == []
     assert adoptable(pane(desk, session, tag="0123456789ab/writer")) == []
+
+
+def test_a_clock_that_was_set_back_hides_no_dead_pane(desk: Desk) -> None:
+    session = old(desk)
+    with desk.mam.registry.transaction() as tx:
+        tx.put(replace(session, updated_at=desk.clock + 3_600_000))
+
+    assert kinds(desk, world_of(session)) == [("A", "writer")]
+    with desk.mam.registry.view() as view:
+        assert [each.session for each in watch.ended_sessions(desk.mam, view.sessions())] == ["writer"]
 
 
 @pytest.mark.req("M94")

@@ -348,3 +348,26 @@ def test_a_plain_directory_is_no_control_root(tmp_path: Path) -> None:
     said = run_mam("status", "--json", cwd=plain)
 
     assert (said.code, said.error["code"]) == (2, "no_control_root")
+
+
+def test_text_that_waits_for_the_agents_turn_gives_way_to_a_job(root: Root) -> None:
+    script = root.path.parent / "script.json"
+    done = {"report": {"text": "done"}}
+    script.write_text(json.dumps([[{"started": {}}, done, {"wait": 4}], [{"started": {}}, done]]), "utf-8")
+    made = root.mam("agent", "create", "writer", "--agent", "scripted", "--", "--script", str(script))
+    assert made.code == 0, made.err
+    first = root.delegate()
+    until(lambda: root.job(first).state == "reported")
+    words = [MAM, "agent", "send", "writer", "are you there?", "--json"]
+    text = subprocess.Popen(words, cwd=root.path, env={**os.environ, **root.env}, stdout=subprocess.PIPE, text=True)
+
+    def received() -> bool:
+        said = [body_of(event["wire"]) for event in root.events("agents/writer/events")]
+        return any(str(each["job"]).startswith("send-") for each in said)
+
+    until(received)
+    second = root.delegate()
+
+    until(lambda: root.job(second).state == "reported", within_s=60)
+    out, _ = text.communicate(timeout=60)
+    assert (json.loads(out)["state"], json.loads(out)["reason"]) == ("refused", "busy")

@@ -7,8 +7,10 @@ import signal
 import subprocess
 from pathlib import Path
 
-from mam.broker import proof
+from mam.broker import proof, server, topics
+from mam.broker.mqtt import MqttBus
 from mam.control_plane import daemon
+from mam.wrappers.relay import body_of
 from tests.support import MAM, Root, until
 
 
@@ -113,6 +115,55 @@ def test_a_permission_that_was_given_at_once_is_no_question_that_stands(root: Ro
     assert root.session("writer").screen == "working"
     why = root.ok("why", job)
     assert why["state"].startswith("running ") and "permission" not in why["because"]
+
+
+def test_who_waits_for_an_answer_is_told_that_the_job_ended(root: Root) -> None:
+    root.agent("writer", {"started": {}}, {"hang": {}})
+    job = root.delegate()
+    until(lambda: root.job(job).state == "running")
+    words = [str(MAM), "job", "ask", "--registry-dir", str(root.path / ".mam" / "jobs"), "--job", job, "--attempt", "1"]
+    asking = subprocess.Popen([*words, "which one?", "--json"], cwd=root.path, stderr=subprocess.PIPE, text=True)
+    until(lambda: root.ok("why", job)["awaited"] == "an answer")
+
+    root.ok("job", "cancel", job)
+
+    _, err = asking.communicate(timeout=60)
+    assert (asking.returncode, json.loads(err)["error"]["code"]) == (4, "job_over")
+
+
+def test_an_answer_that_waits_for_its_turn_is_not_typed_after_the_job(root: Root) -> None:
+    ask = "mam job ask --registry-dir $MAM_JOBS_DIR --job job-00000001 --attempt 1 --no-wait which"
+    go = root.path.parent / "go"
+    steps = [{"started": {}}, {"shell": f"PATH={Path(MAM).parent}:$PATH {ask}"}]
+    steps += [{"shell": f"until [ -e {go} ]; do sleep 0.1; done"}, {"report": {"text": "decided myself"}}, {"wait": 4}]
+    root.agent("writer", *steps)
+    root.delegate("writer", "do it", "--id", "job-00000001")
+    until(lambda: root.ok("why", "job-00000001")["awaited"] == "an answer")
+    root.ok("job", "answer", "job-00000001", "the blue one")
+
+    go.touch()
+    until(lambda: root.job("job-00000001").state == "reported")
+    until(lambda: root.session("writer").screen == "ready", within_s=60)
+
+    said = [body_of(event["wire"]) for event in root.events("agents/writer/events")]
+    ends = [each["data"]["state"] for each in said if each["kind"] == "delivery" and each["job"].startswith("answer-")]
+    assert ends == ["received", "refused"]
+
+
+def test_a_card_of_a_job_that_nobody_knows_is_cleared_from_the_broker(root: Root) -> None:
+    root.ok("up")
+    layout, topic = root.parts.layout, "jobs/job-99999999/state"
+    running = until(lambda: server.running(layout.broker))
+    bus = MqttBus(server.endpoint(layout.secrets, running.port, "control"), topics.root(root.parts.fingerprint))
+    seen: list[bytes] = []
+    try:
+        bus.subscribe("jobs/+/state", lambda message: seen.append(message.payload) if message.topic == topic else None)
+        bus.wait_ready(10)
+        bus.publish(topic, b"left of somebody", retain=True)
+
+        until(lambda: seen == [b"left of somebody", b""], within_s=60)
+    finally:
+        bus.close()
 
 
 def test_why_of_a_job_that_no_monitor_moves_says_so(root: Root) -> None:

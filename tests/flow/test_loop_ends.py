@@ -336,13 +336,15 @@ def test_trees_that_a_dead_loop_left_behind_are_removed_when_nobody_came_back(st
     killed(stage, loop, child)
     assert len(stage.benches()) == 2  # git's word of it and the folder
     os.utime(stage.root.parts.layout.reviews / loop, (1, 1))  # an hour later
+    with stage.root.registry.view() as view:
+        assert repo_watch.sweep(stage.root.parts, view) == [], "its reviewer is at work in it"
+    stage.go(loop, "gate")
+    stage.idle("rev-a")
 
     with stage.root.registry.view() as view:
         assert repo_watch.sweep(stage.root.parts, view) == [loop]  # as the monitor does now and then
 
     assert stage.benches() == []
-    stage.go(loop, "gate")
-    stage.idle("rev-a")
     done = stage.resume(loop)  # what was said about a tree that is gone does not count, so it is asked again
     assert done.code == 0 and len(stage.prompts(loop, "rev-a")) == 2
 

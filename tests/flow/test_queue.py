@@ -141,6 +141,26 @@ def test_reviewers_of_a_killed_loop_go_to_the_next_in_line_after_its_time(stage:
         del stage.root.env["MAM_LEASE_TTL_S"]
 
 
+@pytest.mark.req("M85")
+def test_reviewers_of_a_killed_loop_come_back_though_the_monitor_was_killed_with_it(stage: Stage) -> None:
+    stage.root.env["MAM_LEASE_TTL_S"] = "2"
+    try:
+        dead, next_one = stage.plan(rev_a=[GATED]), stage.plan()
+        child = stage.start(stage.changed(), dead)
+        stage.reached(dead, "gate", "rev-a")
+        waiting = stage.start(stage.changed(), next_one)
+        until(lambda: stage.root.ok("queue")["waiting"], within_s=60)
+
+        child.send_signal(signal.SIGKILL)
+        child.wait(10)
+        stage.root.kill_monitor()
+        stage.go(dead, "gate")
+
+        assert waiting.wait(90) == 0
+    finally:
+        del stage.root.env["MAM_LEASE_TTL_S"]
+
+
 @pytest.mark.scorecard(15)
 @pytest.mark.req("M85")
 def test_a_stopped_loop_that_wakes_up_after_its_time_is_fenced_and_asks_again(stage: Stage) -> None:
@@ -193,3 +213,27 @@ def test_a_reviewer_that_was_stopped_past_its_time_and_wakes_up_is_fenced_and_it
     ]
     assert [event["outcome"] for event in old] == ["stale_attempt"]
     assert (stage.root.job(job.id).verdict, stage.root.job(job.id).attempt) == ("not_pass", 2)
+
+
+@pytest.mark.req("M84")
+def test_a_reviewer_at_work_keeps_its_tree_when_its_loop_gives_up_waiting_for_another(stage: Stage) -> None:
+    stage.root.env |= {"MAM_LEASE_TTL_S": "1", "MAM_LOOP_WAIT_S": "2"}
+    try:
+        dead, loop = stage.plan(rev_b=[GATED]), stage.plan(rev_a=[GATED])
+        child = stage.start(stage.changed(), dead, reviewers=["rev-b"])
+        stage.reached(dead, "gate", "rev-b")
+        child.send_signal(signal.SIGKILL)
+        child.wait(10)
+        until(lambda: not stage.root.ok("queue")["held"], within_s=60, what="the lease is over")
+
+        stuck = stage.run(stage.changed(), loop, reviewers=["rev-a", "rev-b"])
+        assert stuck.code == 1 and "rev-b has a job already" in stuck.json["detail"]
+        stage.reached(loop, "gate", "rev-a")
+        stage.go(loop, "gate")
+        stage.go(dead, "gate")
+        stage.idle("rev-a", "rev-b")
+
+        assert stage.job(loop, 1, "rev-a").verdict == "pass", "its tree was there to the end"
+        assert stage.resume(loop).code == 0
+    finally:
+        del stage.root.env["MAM_LEASE_TTL_S"], stage.root.env["MAM_LOOP_WAIT_S"]

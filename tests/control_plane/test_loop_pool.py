@@ -1,0 +1,108 @@
+"""Who of a pool reviews: never the writer, never too many at one, and nobody writes to wait."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from mam.broker.errors import Busy, Usage
+from mam.control_plane import leases, loop_pool
+from mam.control_plane.loop_lease import ReviewerLease
+from mam.control_plane.wiring import Mam
+
+from .conftest import Desk
+from .test_benches import a_loop
+
+
+@pytest.fixture
+def mam(desk: Desk) -> Mam:
+    """A control root with four reviewers, in which nobody starts a monitor."""
+    for name in ("a", "b", "c", "d"):
+        desk.session(name, role="creator,reviewer")
+    values = {**desk.mam.settings.values, "MAM_NO_SUBSCRIBER_DAEMON": "1"}
+    return Mam(desk.mam.settings._replace(values=values), desk.mam.layout, by="test")
+
+
+def pick(mam: Mam, count: int, *, without: str | None = None, wait_s: float = 5.0) -> list[str]:
+    return loop_pool.pick(mam, "loop-1", "reviewer", count, without=without, wait_s=wait_s, say=print)
+
+
+def hold(mam: Mam, *names: str) -> None:
+    with mam.registry.transaction() as tx:
+        leases.ask(tx, "other/r1", "other", [leases.session(name) for name in names], ttl_s=60)
+
+
+@pytest.mark.req("M86")
+def test_whoever_writes_is_not_picked_to_review_it(mam: Mam) -> None:
+    hold(mam, "c", "d")
+
+    assert pick(mam, 1, without="a") == ["b"]
+
+
+@pytest.mark.req("M86")
+def test_those_that_the_fewest_loops_count_on_are_picked_first(mam: Mam) -> None:
+    with mam.registry.transaction() as tx:
+        tx.put(replace(a_loop("loop-2"), reviewers=json.dumps(["a", "b"])))
+
+    assert sorted(pick(mam, 2)) == ["c", "d"]
+
+
+def test_the_priority_counts_in_the_queue_of_the_pool_too(mam: Mam) -> None:
+    hold(mam, "a", "b", "c", "d")
+    with pytest.raises(Busy), pytest.MonkeyPatch.context() as patch:
+        places = []
+        patch.setattr(loop_pool, "waits", lambda mam, ticket: places.append(priority_of(mam, ticket)) or True)
+        loop_pool.pick(mam, "loop-1", "reviewer", 1, without=None, priority=7, wait_s=0.1, say=print)
+
+    assert set(places) == {7}
+
+
+def priority_of(mam: Mam, ticket_id: str) -> int:
+    with mam.registry.view() as view:
+        ticket = view.ticket(ticket_id)
+    assert ticket is not None
+    return ticket.priority
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_nobody_or_less_is_no_number_of_reviewers(mam: Mam, count: int) -> None:
+    with pytest.raises(Usage):
+        pick(mam, count)
+
+
+def renewals(mam: Mam) -> int:
+    with mam.registry.view() as view:
+        return int(view.connection.execute("SELECT coalesce(sum(renewals), 0) FROM tickets").fetchone()[0])
+
+
+def test_who_waits_writes_only_to_say_that_it_lives(mam: Mam) -> None:
+    hold(mam, "a", "b", "c", "d")
+    lease = ReviewerLease(mam, "loop-1", 0, print)
+
+    for _ in range(5):
+        assert not lease.hold(1, ["a"])
+        lease._due = 0.0  # a second later
+
+    assert renewals(mam) == 1
+    with pytest.raises(Busy):
+        pick(mam, 1, wait_s=0.5)
+    with mam.registry.transaction() as tx:
+        leases.release(tx, "other/r1")
+    lease._due = 0.0
+    assert lease.hold(1, ["a"])
+
+
+def test_a_place_that_was_taken_away_is_asked_for_again(mam: Mam) -> None:
+    hold(mam, "a")
+    lease = ReviewerLease(mam, "loop-1", 0, print)
+    assert not lease.hold(1, ["a"])
+    for ticket_id in ("loop-1/r1", "other/r1"):
+        with mam.registry.transaction() as tx:
+            leases.release(tx, ticket_id)
+
+    held = []
+    for _ in range(3):
+        lease._due = 0.0
+        held.append(lease.hold(1, ["a"]))
+
+    assert held[-1] and lease.tokens
