@@ -7,6 +7,7 @@ without the repository's own programs (fsmonitor, hooks), and never asks.
 
 import shutil
 import tempfile
+import threading
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -113,6 +114,7 @@ def _run(folder: Path, words: tuple[str, ...], extra: dict[str, str], timeout_s:
     safe = _SAFE if shutil.which("git-lfs") else [*_SAFE, *_NO_LFS]
     command = ["env", *unset, *(f"{name}={value}" for name, value in fixed.items())]
     command += ["git", "-C", str(folder), *safe, *words]
+    threads = set(threading.enumerate())
     try:
         # git.cmd.Git alone: a Repo object would keep child processes open.
         with tempfile.TemporaryFile() as source:
@@ -126,7 +128,17 @@ def _run(folder: Path, words: tuple[str, ...], extra: dict[str, str], timeout_s:
     except CommandError as error:
         why = str(error.stderr).strip().removeprefix("stderr: ").strip("' \n") or f"exit code {error.status}"
         raise GitFailed(words=" ".join(words)[:300], folder=str(folder), why=why) from error
+    except BaseException:
+        _let_go(threads)
+        raise
     return str(answer)
+
+
+def _let_go(before: set[threading.Thread]) -> None:
+    """Cancel what GitPython leaves behind where it is interrupted: our end would wait for its timer's."""
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer) and thread not in before:
+            thread.cancel()
 
 
 def resolve(folder: Path, revision: str) -> str | None:

@@ -1,7 +1,9 @@
 """Questions about repositories, asked of real ones."""
 
 import os
+import signal
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -198,6 +200,27 @@ class TestHostileSurroundings:
         )
         done = process.run([sys.executable, "-c", script, str(repo)], env={"PATH": str(bare)}, expect=())
         assert "git is not installed" in done.stdout, done.stderr
+
+
+def test_a_git_that_is_interrupted_keeps_nobody_from_ending(repo: Path) -> None:
+    """GitPython's timer is a thread that a process waits for at its end."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    try:
+        signal.setitimer(signal.ITIMER_REAL, 0.5)
+        with pytest.raises(KeyboardInterrupt):
+            git.act(repo, "-c", "alias.wait=!exec sleep 3", "wait")
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+    for thread in threading.enumerate():
+        if isinstance(thread, threading.Timer):
+            thread.join(10)
+            assert not thread.is_alive()
 
 
 def test_git_and_what_it_starts_see_no_password_of_ours(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
