@@ -19,7 +19,7 @@ from mam.broker.bodies import now_ms
 from mam.control_plane import daemon, jobs, lives, root, seats, sessions
 from mam.control_plane import settings as config
 from mam.control_plane.registry import Registry
-from mam.control_plane.rows import Job, Session
+from mam.control_plane.rows import Attempt, Job, Session
 from mam.control_plane.wiring import Mam
 
 
@@ -84,7 +84,9 @@ def fill(mam: Mam, session_count: int, job_count: int) -> None:
         for n in range(session_count):
             tx.put(session_row(f"agent-{n}", mam))
         for n in range(job_count):
-            tx.put(job_row(f"job-{n:08d}", mam, f"agent-{n % max(1, session_count)}", "reported"))
+            job = job_row(f"job-{n:08d}", mam, f"agent-{n % max(1, session_count)}", "reported")
+            tx.put(job)
+            tx.put(Attempt(job.id, 1, job.session, job.created_at, started_at=job.created_at))
 
 
 def _wall(argv: Sequence[str], cwd: Path) -> float:

@@ -93,13 +93,16 @@ def look(mux: str = "auto") -> list[Figure]:
         daemon.ensure(mam)
         sessions.create(mam, sessions.Wish("writer", "scripted", mux=mux))
         writer = sessions.await_ready(mam, "writer", wait_s=30)
-        bench.fill(mam, 0, JOBS)
+        bench.fill(mam, SESSIONS, JOBS)
         me, long_ago = proof.me(), now_ms() - 60_000
         with mam.registry.transaction() as tx:
             for number in range(SESSIONS):
                 row = bench.session_row(f"agent-{number}", mam, pid=me.pid, pid_start=me.start, boot_id=me.boot)
                 row = replace(row, mux=writer.mux, mux_server=writer.mux_server, pane=writer.pane)
-                tx.put(replace(row, presence="online", updated_at=long_ago))
+                tx.put(replace(row, presence="online", updated_at=long_ago, conversation="kept"))
+                run_dir = mam.layout.run_dir(row.name)
+                (run_dir / "outbox").mkdir(parents=True)
+                (run_dir / "memory.json").write_text("[]", "utf-8")
         known = daemon.look(mam.layout)
         assert known is not None
         idle = bench.idling({f"monitor, {SESSIONS} sessions, {JOBS} jobs": (known.process.pid, 150, 0.5)})

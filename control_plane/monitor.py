@@ -203,7 +203,7 @@ class Monitor:
 
     def _sweep_spools(self, view: View) -> None:
         connected = self._keeper.bus is not None
-        live = {s.name for s in view.sessions() if s.presence == "online"} if connected else set()
+        live = view.online() if connected else set()
         for path in self._sweep.once(live=live).buried:
             _log.error("nobody could authenticate %s: set aside", path)
 

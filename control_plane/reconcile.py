@@ -66,10 +66,13 @@ def look(mam: Mam, view: View, cards: Iterable[str] = (), dark: Collection[Place
 
 def left_over(view: View, topics_seen: Iterable[str]) -> list[str]:
     """Topics of retained cards whose job or loop is archived, or was never here."""
+    seen = set(topics_seen)
+    if not seen:
+        return []
     ids = "SELECT id FROM {} WHERE archived_at IS NULL"
     known = {topics.job_state(job_id) for (job_id,) in view.connection.execute(ids.format("jobs"))}
     known |= {topics.loop_state(loop_id) for (loop_id,) in view.connection.execute(ids.format("loops"))}
-    unknown = sorted(set(topics_seen) - known)  # as sets: a day may leave ten thousand cards
+    unknown = sorted(seen - known)  # as sets: a day may leave ten thousand cards
     return [each for each in unknown if (at := topics.parse(each)) and at.place in ("job_state", "loop_state")]
 
 
@@ -181,8 +184,7 @@ def _conversation(mam: Mam, view: View, session: Session) -> Drift | None:
     if view.connection.execute(query, (session.name, now_ms() - YOUNG_MS)).fetchone() is None:
         return None
     try:
-        cli = catalog.find(session.agent)
-        kept = cli.conversation_files(seats.seat_of(mam, session, cli))
+        kept = catalog.find(session.agent).conversation_files(seats.place_of(mam, session))
     except (MamError, OSError, ValueError):
         return None  # could not look
     if kept or not Path(session.cwd).is_dir():

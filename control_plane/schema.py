@@ -95,6 +95,12 @@ MIGRATIONS: tuple[str, ...] = (
         asked_at INTEGER NOT NULL, timeout_s REAL, fallback TEXT, answered_at INTEGER, answer TEXT, answered_by TEXT
     ) STRICT;
     """,
+    """
+    -- What the monitor asks for again and again, over rows that only grow in number.
+    CREATE INDEX attempts_of_session ON attempts (session, started_at);
+    CREATE INDEX open_questions ON questions (job) WHERE answered_at IS NULL;
+    CREATE INDEX open_loops ON loops (created_at) WHERE ended_at IS NULL;
+    """,
 )
 
 VERSION = len(MIGRATIONS)

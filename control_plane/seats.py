@@ -77,15 +77,19 @@ def remove_files(layout: Layout, name: str) -> None:
 
 
 def seat_of(mam: Mam, session: Session, cli: AgentCli) -> Seat:
-    """What an adapter needs to know of a session."""
-    grant = grant_of(mam, session)
-    args = [*cli.grants(grant), *json.loads(session.args)]
+    """What an adapter needs to start a session's agent."""
+    seat = place_of(mam, session)
+    return seat._replace(args=[*cli.grants(grant_of(mam, session)), *seat.args])
+
+
+def place_of(mam: Mam, session: Session) -> Seat:
+    """What an adapter needs to look for what a session has kept: without the words that grant it something."""
     return Seat(
         name=session.name,
         cwd=Path(session.cwd),
         home=Path(mam.settings.environ.get("HOME") or "/"),
         program=session.program,
-        args=args,
+        args=json.loads(session.args),
         conversation=session.conversation,
         run_dir=mam.layout.run_dir(session.name),
         mam=mam.command,

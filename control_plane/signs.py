@@ -29,8 +29,8 @@ class Signs:
         at, paths = self._paths.get(session.name, (0, []))
         if now - at > PATHS_KEPT_MS:
             try:
-                cli = catalog.find(session.agent)
-                paths = list(cli.conversation_files(seats.seat_of(self._mam, session, cli)))
+                seat = seats.place_of(self._mam, session)
+                paths = list(catalog.find(session.agent).conversation_files(seat))
             except (MamError, OSError, ValueError):
                 paths = []
             self._paths[session.name] = (now, paths)

@@ -37,11 +37,11 @@ class Sweep:
         """
         found: list[Spooled] = []
         thorough, self._sweeps = self._sweeps % RUNNERS_EVERY == 0, self._sweeps + 1
-        for folder in self._folders("outbox"):
-            if not thorough and folder.parent.name in live:
+        for session in self._sessions():
+            if not thorough and session in live:
                 continue
-            for entry in spool.entries(folder):
-                if folder.parent.name not in live or entry.beat or _age_s(entry.path) > RUNNER_GETS_S:
+            for entry in spool.entries(self._run / session / "outbox"):
+                if session not in live or entry.beat or _age_s(entry.path) > RUNNER_GETS_S:
                     item = spool.load(entry)
                     if item is not None:
                         found.append(item)
@@ -64,12 +64,12 @@ class Sweep:
 
     def dead(self) -> list[Path]:
         """Events that nobody could authenticate."""
-        return sorted(path for folder in self._folders("dead") for path in folder.glob("*.event"))
+        return sorted(path for session in self._sessions() for path in (self._run / session / "dead").glob("*.event"))
 
-    def _folders(self, name: str) -> list[Path]:
-        """Where each session would have its folder *name*: a glob would be the dearest part of an idle look."""
+    def _sessions(self) -> list[str]:
+        """Whoever has a folder. Not by a glob: in an idle monitor that would be the dearest part of a look."""
         with os.scandir(self._run) as found:
-            return [Path(path, name) for path in sorted(each.path for each in found if each.is_dir())]
+            return sorted(each.name for each in found if each.is_dir())
 
     def _hopeless(self, item: Spooled) -> bool:
         tries = self._tries.get(item.id, 0) + 1

@@ -47,6 +47,10 @@ class View:
     def sessions(self) -> list[Session]:
         return self.rows(Session, "ORDER BY created_at, name")
 
+    def online(self) -> set[str]:
+        """Names of the sessions whose runner is connected to the broker."""
+        return {name for (name,) in self.connection.execute("SELECT name FROM sessions WHERE presence = 'online'")}
+
     def job(self, job_id: str) -> Job | None:
         return self._one(Job, job_id)
 

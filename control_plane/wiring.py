@@ -5,6 +5,7 @@ import os
 import shutil
 import sys
 import sysconfig
+from functools import cached_property
 from pathlib import Path
 
 from mam.broker import faults
@@ -61,7 +62,7 @@ class Mam:
         if Path(made_at).resolve() != self.layout.root.resolve():
             raise Moved(root=str(self.layout.root), made_at=made_at)
 
-    @property
+    @cached_property
     def command(self) -> str:
         """The absolute path of the `mam` that belongs to the running code."""
         return mam_command()
