@@ -13,6 +13,7 @@ from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
 
 if TYPE_CHECKING:
+    from mam.control_plane.daemon import Known
     from mam.control_plane.why import Explanation
 
 
@@ -84,7 +85,7 @@ def _status(words: list[str]) -> int:
 
 def _thing(parser: Parser) -> None:
     add_root(parser)
-    parser.add_argument("name", help="a job, an agent, a loop or a worktree")
+    parser.add_argument("name", help="a job, an agent, a loop, a worktree, monitor, broker, or what a finding names")
 
 
 def _why(words: list[str]) -> int:
@@ -103,19 +104,24 @@ def _why(words: list[str]) -> int:
         elif session is not None:
             said = why.session(view, session, now)
         else:
-            said = _why_of_repository(mam, view, args.name, now.ms)
+            said = _why_of_others(mam, view, args.name, known, now.ms)
     emit(args, said._asdict(), said.text())
     return 0
 
 
-def _why_of_repository(mam: Mam, view: View, name: str, now: int) -> "Explanation":
-    from mam.control_plane import loop_locks, loop_why, tree_owners
+def _why_of_others(mam: Mam, view: View, name: str, known: "Known | None", now: int) -> "Explanation":
+    from mam.control_plane import loop_locks, loop_why, tree_owners, why_place
 
     loop, tree = view.loop(name), view.worktree(name)
     if loop is not None:
         return loop_why.loop(view, loop, runs=loop_locks.runs(mam, loop.id), now=now)
     if tree is not None:
         return loop_why.worktree(view, tree, tree_owners.residents(view, tree.path), now)
+    found = [finding for finding in view.findings() if finding.subject == name]
+    if name in why_place.NAMES:
+        return why_place.place(mam.layout, known, name, found, now)
+    if found:
+        return why_place.findings(name, found, now)
     raise UnknownThing(name=name)
 
 

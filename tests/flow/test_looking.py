@@ -10,6 +10,7 @@ from pathlib import Path
 from mam.broker import proof, server, topics
 from mam.broker.mqtt import MqttBus
 from mam.control_plane import daemon
+from mam.control_plane.rows import Finding
 from mam.wrappers.relay import body_of
 from tests.support import MAM, Root, until
 
@@ -164,6 +165,26 @@ def test_a_card_of_a_job_that_nobody_knows_is_cleared_from_the_broker(root: Root
         until(lambda: seen == [b"left of somebody", b""], within_s=60)
     finally:
         bus.close()
+
+
+def test_why_knows_the_monitor_and_what_a_finding_is_about(root: Root) -> None:
+    root.ok("up")
+    assert root.ok("why", "monitor")["state"] == root.ok("why", "broker")["state"] == "running"
+    root.agent()
+    daemon.end(root.parts.layout)
+    assert (root.ok("why", "monitor")["state"], root.ok("why", "broker")["next"]) == ("not running", "mam up")
+
+    with root.registry.transaction() as tx:
+        tx.put(
+            Finding("mux_gone", "mam-repo-000000", tx.session("writer").created_at, "tmux is gone; mam agent resume a")
+        )
+    why = root.ok("why", "mam-repo-000000")
+
+    assert why["state"].startswith("mux_gone") and (why["because"], why["next"]) == (
+        "tmux is gone",
+        "mam agent resume a",
+    )
+    assert root.mam("why", "nobody", "--json").error["code"] == "unknown_thing"
 
 
 def test_why_of_a_job_that_no_monitor_moves_says_so(root: Root) -> None:

@@ -1,0 +1,44 @@
+"""`mam why` of what is no row of its own: the monitor, its broker, and whatever else a finding is about."""
+
+from collections.abc import Sequence
+
+from mam.control_plane import daemon
+from mam.control_plane.daemon import Known
+from mam.control_plane.rows import Finding
+from mam.control_plane.settings import Layout
+from mam.control_plane.views import ago, clean
+from mam.control_plane.why import Explanation
+
+NAMES = ("monitor", "broker")
+
+
+def place(layout: Layout, known: Known | None, name: str, found: Sequence[Finding], now: int) -> Explanation:
+    """The monitor, or the broker that it holds: whether it runs, by what proof, and what is wrong with it."""
+    if known is None:
+        last = daemon.last_line(layout.logs / "monitor.log")
+        because = "no process holds the monitor's place" + (": it keeps the broker" if name == "broker" else "")
+        return Explanation(name, "not running", because, [f"its log ends: {clean(last)}"], "a person", "mam up")
+    evidence = [f"pid {known.process.pid} of this boot, version {known.version}", f"broker {known.broker or 'none'}"]
+    evidence += [_seen(each, now) for each in found]
+    if known.problem:
+        return Explanation(name, "in trouble", known.problem, evidence, "the broker", "mam doctor")
+    state = "running" if known.ready else "starting"
+    return Explanation(name, state, "its process is there, and the broker answers", evidence, "nothing", "mam doctor")
+
+
+def findings(subject: str, found: Sequence[Finding], now: int) -> Explanation:
+    """What the monitor found about *subject*: the oldest finding, and the others as evidence."""
+    first = min(found, key=lambda each: each.since)
+    because, _, following = first.text.partition("; ")
+    return Explanation(
+        subject,
+        f"{first.code} since {ago(first.since, now)}",
+        clean(because),
+        [_seen(each, now) for each in found],
+        "a person",
+        clean(following) or "mam doctor",
+    )
+
+
+def _seen(finding: Finding, now: int) -> str:
+    return f"{finding.code} {ago(finding.since, now)}: {clean(finding.text)}"
