@@ -5,6 +5,7 @@ import shutil
 import tomllib
 from collections.abc import Callable, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from mam.broker import faults
 from mam.broker.errors import MamError
@@ -23,7 +24,7 @@ _REGENERABLE = {
     "target", "build", "dist", ".eggs", ".gradle", ".next", ".turbo", "htmlcov", ".hypothesis", ".cache",
 }  # fmt: skip
 _REGENERABLE_ENDS = (".pyc", ".pyo", ".o", ".so", ".egg-info", ".class")
-_TEST_EXTRAS = ("dev", "test", "tests", "testing")
+_TEST_EXTRAS = ("dev", "test", "tests", "testing")  # as extras, and as groups of PEP 735
 SETUP_S = 3600.0
 
 
@@ -117,37 +118,55 @@ def _venv(tree: Path, environ: dict[str, str], say: Say) -> None:
     if not (target / "bin" / "python").exists():
         make = [uv, "venv", "--quiet", str(target)] if uv else [python, "-m", "venv", str(target)]
         _do(make, tree, environ, hint="--no-venv, or --setup with what your project needs")
-    wanted = _wanted(tree)
-    if not wanted:
-        return
-    say(f"installing {' '.join(wanted)}")
     inside = str(target / "bin" / "python")
     install = [uv, "pip", "install", "--quiet", "--python", inside] if uv else [inside, "-m", "pip", "install", "-q"]
     if not uv:
         install.append("--disable-pip-version-check")
+    project = _project(tree)
+    wanted = _wanted(tree, project) + _groups(project, install, environ, say)
+    if not wanted:
+        return
+    say(f"installing {' '.join(wanted)}")
     _do([*install, *wanted], tree, environ, hint="--no-venv, or --setup with what your project needs")
     if not any(target.glob("lib/python*/site-packages/pytest")):
-        say("no pytest came along: name it in an extra (dev, test), or give `mam loop run --test CMD` for reviewers")
+        where = "name it in an extra or a dependency group (dev, test)"
+        say(f"no pytest came along: {where}, or give `mam loop run --test CMD` for reviewers")
 
 
-def _wanted(tree: Path) -> list[str]:
+def _project(tree: Path) -> dict[str, Any]:
+    """What pyproject.toml says; nothing where there is none. Raises OutfitFailed."""
+    try:
+        return tomllib.loads((tree / "pyproject.toml").read_text("utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (ValueError, OSError) as error:
+        raise OutfitFailed(what="pyproject.toml", why=str(error), hint="repair it, or --no-venv") from error
+
+
+def _wanted(tree: Path, project: dict[str, Any]) -> list[str]:
     """What to install: the project itself with its test extras, or its requirements."""
     words: list[str] = []
     for name in ("requirements.txt", "requirements-dev.txt"):
         if (tree / name).exists():
             words += ["-r", name]
-    project = tree / "pyproject.toml"
-    if project.exists():
-        try:
-            said = tomllib.loads(project.read_text("utf-8"))
-        except (ValueError, OSError) as error:
-            hint = "repair it, or --no-venv"
-            raise OutfitFailed(what="pyproject.toml", why=str(error), hint=hint) from error
-        if "project" in said or "build-system" in said:
-            extras = [name for name in _TEST_EXTRAS if name in said.get("project", {}).get("optional-dependencies", {})]
-            words += ["-e", f".[{','.join(extras)}]" if extras else "."]
+    if "project" in project or "build-system" in project:
+        extras = [n for n in _TEST_EXTRAS if n in project.get("project", {}).get("optional-dependencies", {})]
+        words += ["-e", f".[{','.join(extras)}]" if extras else "."]
     elif (tree / "setup.py").exists():
         words += ["-e", "."]
+    return words
+
+
+def _groups(project: dict[str, Any], install: Sequence[str], environ: dict[str, str], say: Say) -> list[str]:
+    """The words for the project's dependency groups of tests; none, and a line, where *install* knows no groups."""
+    there = project.get("dependency-groups", {})
+    words = [word for name in _TEST_EXTRAS if name in there for word in ("--group", name)]
+    if not words:
+        return []
+    if "--group" not in process.run([*install, "--help"], env=environ, timeout_s=60, expect=()).stdout:
+        then = f".venv/bin/pip install -U pip && .venv/bin/pip install {' '.join(words)}"
+        say(f"not installed: {' '.join(words)}, which needs pip 25.1; do it there yourself, or by --setup: {then}")
+        return []
     return words
 
 

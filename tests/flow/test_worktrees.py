@@ -178,8 +178,10 @@ class TestPreparing:
             commit(root.path, name, text)
         commit(root.path, "test_tiny.py", "import tiny\nassert tiny.answer == 42\nprint(tiny.__file__)\n")
 
-        tree = Path(root.ok("worktree", "prepare", "one", timeout_s=170)["path"])
+        said = root.mam("worktree", "prepare", "one", "--json", timeout_s=170)
 
+        tree = Path(said.json["path"])
+        assert "no pytest came along" in said.err and "--test CMD" in said.err
         assert not (tree / ".venv").is_symlink() and not (root.path / ".venv").exists()
         python = tree / ".venv" / "bin" / "python"
         done = subprocess.run([python, str(tree / "test_tiny.py")], cwd="/", capture_output=True, text=True, check=True)
@@ -188,6 +190,27 @@ class TestPreparing:
         assert prefix.stdout.strip() == str(tree / ".venv")
         git(tree, "add", "--all")
         assert git(tree, "status", "--porcelain") == ""
+
+    @pytest.mark.req("M40")
+    @pytest.mark.parametrize("knows", [True, False], ids=["groups known", "groups unknown"])
+    def test_the_dependency_groups_of_tests_come_along_where_the_installer_knows_them(
+        self, root: Root, tmp_path: Path, knows: bool
+    ) -> None:
+        """A `uv` that writes down what it is asked for: neither it nor a pip of a certain age is everywhere."""
+        commit(root.path, "pyproject.toml", '[dependency-groups]\nlint = ["nothing"]\ndev = ["pytest"]\ntest = []\n')
+        uv = tmp_path / "bin" / "uv"
+        says = "echo --group" if knows else "true"
+        write(uv, f'#!/bin/sh\ncase "$*" in *--help) {says};; *) echo "$@" >> "$0.log";; esac\n')
+        uv.chmod(0o755)
+        env = {"PATH": f"{uv.parent}{os.pathsep}{os.environ['PATH']}"}
+
+        said = root.mam("worktree", "prepare", "one", "--json", env=env)
+
+        assert said.code == 0, said.err
+        asked = (tmp_path / "bin" / "uv.log").read_text("utf-8").splitlines()
+        assert [line.split()[0] for line in asked] == (["venv", "pip"] if knows else ["venv"])
+        assert asked[-1].endswith(" --group dev --group test") is knows
+        assert ("not installed: --group dev --group test, which needs pip 25.1" in said.err) is not knows
 
     @pytest.mark.req("M41")
     @pytest.mark.parametrize("kind", ["a link", "a directory"])
