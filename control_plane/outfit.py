@@ -1,6 +1,7 @@
 """What a fresh worktree needs so that work can begin: submodules, excludes, a virtual environment, a setup command."""
 
 import os
+import shlex
 import shutil
 import tomllib
 from collections.abc import Callable, Sequence
@@ -174,4 +175,6 @@ def _do(command: Sequence[str], tree: Path, environ: dict[str, str], *, hint: st
     try:
         process.run(command, cwd=tree, env=environ, timeout_s=SETUP_S)
     except MamError as error:
-        raise OutfitFailed(what=" ".join(command)[:300], why=str(error)[-2000:], hint=hint) from error
+        whole = shlex.join(command)
+        why = str(error).removeprefix(whole).lstrip("\n")  # which names the command as well
+        raise OutfitFailed(what=whole[:300], why=why[-2000:], hint=hint) from error
