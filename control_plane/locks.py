@@ -1,4 +1,9 @@
-"""Locks as files: held by a descriptor, so the kernel frees them with their holder. Lock files are never deleted."""
+"""
+Locks as files: held by a descriptor, so the kernel frees them with their holder.
+
+A lock's file may be removed only by its holder, as the last thing that it does with it: whoever waited for that very
+file sees it, and asks anew.
+"""
 
 import fcntl
 import os
@@ -13,12 +18,23 @@ from mam.broker.errors import Busy
 @contextmanager
 def hold(path: Path, *, wait_s: float = 30.0) -> Generator[int]:
     """Hold the lock at *path*; yields its descriptor. Raises Busy after *wait_s*, OSError where it cannot be opened."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            take(descriptor, path, wait_s)
+            if _is_at(path, descriptor):
+                yield descriptor
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether *path* still is the file that *descriptor* opened: its holder of before may have removed it."""
     try:
-        take(descriptor, path, wait_s)
-        yield descriptor
-    finally:
-        os.close(descriptor)
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
 
 
 def is_held(path: Path) -> bool:

@@ -22,7 +22,8 @@ def held(mam: Mam, loop_id: str) -> Generator[None]:
     Be the one process that carries this loop out.
 
     The lock lives as long as the process: a killed one's successor gets it at
-    once, a living one's never. Raises LoopRuns, BadName, NetworkFileSystem.
+    once, a living one's never. Where no such loop was begun, its file is gone
+    again. Raises LoopRuns, BadName, NetworkFileSystem.
     """
     mam.check_place()
     topics.check_name(loop_id, "loop")  # it becomes a file's name
@@ -34,7 +35,19 @@ def held(mam: Mam, loop_id: str) -> Generator[None]:
             stack.enter_context(locks.hold(_lock(mam, loop_id), wait_s=0.5))
         except Busy as error:
             raise LoopRuns(loop=loop_id) from error
-        yield
+        try:
+            yield
+        except BaseException:
+            _tidy(mam, loop_id)
+            raise
+
+
+def _tidy(mam: Mam, loop_id: str) -> None:
+    with contextlib.suppress(MamError):  # a registry that cannot be read: the file stays, which harms nobody
+        with mam.registry.view() as view:
+            begun = view.loop(loop_id) is not None
+        if not begun:
+            _lock(mam, loop_id).unlink(missing_ok=True)
 
 
 def _lock(mam: Mam, loop_id: str) -> Path:

@@ -77,3 +77,24 @@ def test_who_only_asks_is_no_holder_to_another_one_who_asks(tmp_path: Path) -> N
 
         assert not locks.is_held(tmp_path / "lock")
     assert not locks.is_held(tmp_path / "never made") and not (tmp_path / "never made").exists()
+
+
+def test_a_lock_whose_file_its_holder_removed_is_held_by_one_of_those_who_waited(tmp_path: Path) -> None:
+    path, inside, most = tmp_path / "lock", [], []
+
+    def wait() -> None:
+        with locks.hold(path):
+            inside.append(1)
+            most.append(len(inside))
+            inside.pop()
+            path.unlink()
+
+    with locks.hold(path):
+        waiting = [threading.Thread(target=wait) for _ in range(8)]
+        for thread in waiting:
+            thread.start()
+        path.unlink()
+    for thread in waiting:
+        thread.join(60)
+
+    assert most == [1] * 8 and not path.exists()
