@@ -159,6 +159,7 @@ def _take_away(mam: Mam, row: Worktree, say: Say) -> Path | None:
         faults.point("worktree.remove")
         trees.discard(root, path)
         gitfiles.unlock(root, f"refs/heads/{row.branch}")  # the branch stays, and is nobody's now
+    worktrees.drop_empty(mam)
     faults.point("worktree.removed")
     return saved
 

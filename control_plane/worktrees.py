@@ -213,8 +213,13 @@ def _roll_back(mam: Mam, row: Worktree, before: Worktree | None, *, new: bool) -
             trees.drop_branch(mam.layout.root, row.branch, row.base_sha)
     with mam.registry.transaction() as tx:
         tx.drop(row) if before is None else tx.put(before)
+    drop_empty(mam)
+
+
+def drop_empty(mam: Mam) -> None:
+    """Remove the folder of the worktrees where the last one is gone."""
     with contextlib.suppress(OSError):
-        mam.layout.worktrees.rmdir()  # where this was the only one
+        mam.layout.worktrees.rmdir()
 
 
 def _worked_in(path: Path, row: Worktree, *, new: bool) -> bool:

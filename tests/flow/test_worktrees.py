@@ -690,7 +690,7 @@ class TestRemoving:
         assert gone == {"name": "one", "branch": "one", "head": sha, "saved": None, "stopped": [name]}
         assert proof.start_time(runner) is None
         assert (root.session(name).status, root.job(job).state) == ("stopped", "cancelled")
-        assert not tree.exists() and git(root.path, "rev-parse", "one") == sha
+        assert not tree.parent.exists() and git(root.path, "rev-parse", "one") == sha
         assert (row(root).state, row(root).head_sha) == ("removed", sha)
         assert name in row(root).detail
         panes = list((root.path / ".mam" / "run" / "headless").glob("p*"))
