@@ -118,14 +118,14 @@ def _running(view: View, loop: Loop, state: State, now: int) -> tuple[str, str, 
     return because, awaited, f"mam why {next(iter(jobs.values())).id if jobs else waiting[0]}"
 
 
-def worktree(view: View, row: Worktree, agents: list[str], now: int) -> Explanation:
-    """Why a worktree is in its state."""
+def worktree(view: View, row: Worktree, found: str, agents: list[str], now: int) -> Explanation:
+    """Why a worktree is in its state. *found*: what it is at this moment (`tree_states.now`)."""
     evidence = [
         f"{row.path} on {row.branch}, made from {row.base_sha[:12]}",
         *(f"{name} lives there" for name in agents),
     ]
     evidence += [f"finding {finding.code}: {finding.text}" for finding in view.findings(row.name)]
-    subject, state = f"worktree {row.name}", f"{row.state} ({ago(row.updated_at, now)})"
+    subject, state = f"worktree {row.name}", f"{found} ({ago(row.updated_at, now)})"
     again = f"mam worktree prepare {row.name}"
     if row.state == "removed":
         because = f"it was removed at {row.head_sha}; its branch {row.branch} stayed"
@@ -133,10 +133,10 @@ def worktree(view: View, row: Worktree, agents: list[str], now: int) -> Explanat
     if row.state in ("preparing", "removing"):
         verb = again if row.state == "preparing" else f"mam worktree remove {row.name}"
         return Explanation(subject, state, f"{row.state} did not finish", evidence, "the same verb again", verb)
-    if not Path(row.path, ".git").exists():
-        return Explanation(subject, "missing", "its directory is gone", evidence, "a person", f"{again} heals it")
-    on = gitfiles.branch_of(Path(row.path))
-    if on != row.branch:
+    if found == "missing":
+        return Explanation(subject, found, _missing(row), evidence, "a person", f"{again} heals it")
+    if found == "off branch":
+        on = gitfiles.branch_of(Path(row.path))
         because = f"it is on {on or 'no branch'}, not on {row.branch}"
         back_on = shlex.join(["git", "-C", row.path, "switch", row.branch])
         return Explanation(subject, state, because, evidence, "a person", back_on)
@@ -144,3 +144,8 @@ def worktree(view: View, row: Worktree, agents: list[str], now: int) -> Explanat
         f"git -C {shlex.quote(row.path)} status" if agents else f"mam agent create --agent KIND --worktree {row.name}"
     )
     return Explanation(subject, state, "it is as it should be", evidence, "nothing", next_step)
+
+
+def _missing(row: Worktree) -> str:
+    gone = not Path(row.path).is_dir()
+    return "its directory is gone" if gone else f"{row.path} is no work tree of this repository any more"

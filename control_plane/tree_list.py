@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import NamedTuple
 
+from mam.control_plane import tree_states
 from mam.control_plane.rows import LIVE
 from mam.control_plane.tree_owners import lives_in
 from mam.control_plane.wiring import Mam
@@ -30,11 +31,7 @@ def listing(mam: Mam) -> list[Listed]:
     for row in rows:
         entry = there.pop(Path(row.path).resolve(), None)
         agents = [session.name for session in sessions if lives_in(session.cwd, row.path)]
-        state = row.state
-        if row.state == "ready" and (entry is None or trees.half_made(entry)):
-            state = "missing"
-        elif row.state == "ready" and entry is not None and entry.branch != row.branch:
-            state = "off branch"
+        state = tree_states.now(mam.layout.root, row)
         head = entry.head if entry is not None and entry.head else row.head_sha or row.base_sha
         found.append(Listed(row.name, state, row.branch, head, row.path, agents))
     reviews = mam.layout.reviews.resolve()

@@ -8,6 +8,7 @@ from pathlib import Path
 _COMMON_DATA = ("objects", "refs", "logs", "reftable", "lfs", "rr-cache")
 _SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 ABANDONED_S = 5.0
+BEGUN = "initializing"  # git's own lock on a tree that it has begun to check out
 
 
 def own_dir(tree: Path) -> Path | None:
@@ -74,6 +75,19 @@ def is_registered(root: Path, tree: Path) -> bool:
         except OSError:
             continue  # it is being removed at this moment
     return False
+
+
+def is_linked(root: Path, tree: Path) -> bool:
+    """Whether there is a whole work tree at *tree* that *root*'s repository has an entry for, each naming the other."""
+    own, shared = own_dir(tree), shared_dir(root)
+    if own is None or shared is None or own.parent.resolve() != shared / "worktrees":
+        return False
+    try:
+        place = Path((own / "gitdir").read_text("utf-8", "surrogateescape").rstrip("\n"))
+        half_made = (own / "locked").exists() and (own / "locked").read_text("utf-8", "replace").strip() == BEGUN
+    except OSError:
+        return False  # it is being removed at this moment
+    return (own / place).parent.resolve() == tree.resolve() and not half_made
 
 
 def head_of(tree: Path) -> str:

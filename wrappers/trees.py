@@ -15,7 +15,7 @@ from mam.wrappers import git, gitfiles
 from mam.wrappers.git import GitFailed
 
 LOCK = "mam-worktrees.lock"  # in the shared git directory: git itself lets two adds race
-BEGUN = "initializing"  # git's own lock on a tree that it has begun to check out
+BEGUN = gitfiles.BEGUN
 
 
 class TreeLocked(MamError):

@@ -32,7 +32,7 @@ def run(words: list[str]) -> int:
 
 
 def _status(words: list[str]) -> int:
-    from mam.control_plane import daemon, loop_locks
+    from mam.control_plane import daemon, loop_locks, tree_states
 
     args = verb(words, 1, "mam status", "agents, open jobs and findings at a glance", add_root)
     mam = Mam.open(root=args.root)
@@ -44,7 +44,8 @@ def _status(words: list[str]) -> int:
         counts = view.count_jobs()
         findings = view.findings()
         rows = views.session_rows(view, now)
-        known_loops, trees = view.loops(), view.worktrees()
+        known_loops = view.loops()
+        trees = [[t.name, tree_states.now(mam.layout.root, t), t.branch, t.path] for t in view.worktrees()]
     loops_shown = views.loop_rows(known_loops, now, lambda loop: loop_locks.runs(mam, loop.id))
     data = {
         "root": str(mam.layout.root),
@@ -55,7 +56,7 @@ def _status(words: list[str]) -> int:
         "sessions": [views.session_data(session) for session in sessions],
         "open_jobs": [views.job_data(job) for job in open_jobs],
         "jobs": counts,
-        "worktrees": [{"name": t.name, "state": t.state, "branch": t.branch, "path": t.path} for t in trees],
+        "worktrees": [dict(zip(("name", "state", "branch", "path"), row, strict=True)) for row in trees],
         "loops": [dict(zip(("id", "state", "round", "head"), row, strict=False)) for row in loops_shown],
         "findings": [{"code": f.code, "subject": f.subject, "since": f.since, "text": f.text} for f in findings],
     }
@@ -69,10 +70,7 @@ def _status(words: list[str]) -> int:
     if open_jobs:
         lines += ["", views.table(views.JOB_HEADER, views.job_rows(open_jobs, now))]
     if trees:
-        lines += [
-            "",
-            views.table(("WORKTREE", "STATE", "BRANCH", "PATH"), [[t.name, t.state, t.branch, t.path] for t in trees]),
-        ]
+        lines += ["", views.table(views.TREE_HEADER, trees)]
     if loops_shown:
         lines += ["", views.table(views.LOOP_HEADER, loops_shown[:LOOPS_SHOWN])]
         if len(loops_shown) > LOOPS_SHOWN:
@@ -110,13 +108,14 @@ def _why(words: list[str]) -> int:
 
 
 def _why_of_others(mam: Mam, view: View, name: str, known: "Known | None", now: int) -> "Explanation":
-    from mam.control_plane import loop_locks, loop_why, tree_owners, why_place
+    from mam.control_plane import loop_locks, loop_why, tree_owners, tree_states, why_place
 
     loop, tree = view.loop(name), view.worktree(name)
     if loop is not None:
         return loop_why.loop(view, loop, runs=loop_locks.runs(mam, loop.id), now=now)
     if tree is not None:
-        return loop_why.worktree(view, tree, tree_owners.residents(view, tree.path), now)
+        state = tree_states.now(mam.layout.root, tree)
+        return loop_why.worktree(view, tree, state, tree_owners.residents(view, tree.path), now)
     found = [finding for finding in view.findings() if finding.subject == name]
     if name in why_place.NAMES:
         return why_place.place(mam.layout, known, name, found, now)

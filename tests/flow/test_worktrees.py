@@ -110,6 +110,15 @@ def leftovers(root: Root) -> dict[str, Any]:
     }
 
 
+def states(root: Root) -> list[str]:
+    """What worktrees are; the same whoever is asked."""
+    found, shown = (
+        [each["state"] for each in said] for said in (root.ok("worktree", "list"), root.ok("status")["worktrees"])
+    )
+    assert found == shown
+    return found
+
+
 NOTHING = {"branches": ["main"], "entries": [], "trees": [], "rows": []}
 
 
@@ -295,10 +304,11 @@ class TestPreparing:
         why = root.ok("why", "one")
 
         assert "not on one" in why["because"] and why["awaited"] == "a person"
-        assert [each["state"] for each in root.ok("worktree", "list")] == ["off branch"]
+        assert why["state"].startswith("off branch")
+        assert states(root) == ["off branch"]
         subprocess.run(["sh", "-c", why["next"]], check=True, capture_output=True)
         assert root.ok("why", "one")["because"] == "it is as it should be"
-        assert [each["state"] for each in root.ok("worktree", "list")] == ["ready"]
+        assert states(root) == ["ready"]
 
     @pytest.mark.parametrize("damage", ["rm -r {tree}", "rm -r {tree}; git -C {root} branch -D one", "rm {tree}/.git"])
     def test_a_tree_that_was_removed_by_hand_is_made_again(self, root: Root, damage: str) -> None:
@@ -307,7 +317,7 @@ class TestPreparing:
         prepare(root, "two")
         git(tree, "checkout", "-q", "--detach") if "branch" in damage else None
         subprocess.run(["sh", "-c", damage.format(tree=tree, root=root.path)], check=True, capture_output=True)
-        assert [tree["state"] for tree in root.ok("worktree", "list")] == ["missing", "ready"]
+        assert states(root) == ["missing", "ready"]
 
         if "/.git" in damage:  # files are there that may be somebody's
             assert refused(root, "worktree", "prepare", "one")["code"] == "path_taken"

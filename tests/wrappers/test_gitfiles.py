@@ -1,6 +1,7 @@
 """What is read from git's files is what git itself says, in every kind of repository."""
 
 import os
+import subprocess
 import threading
 import time
 from collections.abc import Callable
@@ -175,3 +176,26 @@ def test_an_entry_without_a_place_is_dropped_and_others_of_its_name_stay(tmp_pat
         gitfiles.drop_stump(repo, tmp_path / name)
 
     assert [path.name for path in entries.iterdir()] == ["one"]
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "rm -r {tree}",
+        "rm {tree}/.git",
+        "mv {tree} {tree}-moved",
+        "rm -r {root}/.git/worktrees/tree",
+        "git -C {root} worktree lock --reason initializing {tree}",
+        "rm -r {tree}; git init -q {tree}",
+    ],
+)
+def test_a_work_tree_is_linked_where_both_sides_say_so_and_it_is_whole(tmp_path: Path, damage: str) -> None:
+    root, tree = repository(tmp_path / "root"), tmp_path / "tree"
+    git(root, "worktree", "add", "-q", str(tree))
+    git(root, "worktree", "lock", "--reason", "a disk", str(tree))
+    assert gitfiles.is_linked(root, tree) and not gitfiles.is_linked(tree, root)
+    git(root, "worktree", "unlock", str(tree))
+
+    subprocess.run(["sh", "-c", damage.format(root=root, tree=tree)], check=True)
+
+    assert not gitfiles.is_linked(root, tree) and not gitfiles.is_linked(root, Path(f"{tree}-moved"))
