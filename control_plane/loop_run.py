@@ -133,7 +133,7 @@ class LoopRun:
         self._state = after
         if after.phase != "reviewing":
             self._lease.release()
-        happened = loop_words.happened(before, event, self._loop.promote)
+        happened = loop_words.happened(before, event, self._loop)
         for text in filter(None, (happened, loop_words.ending(self._state))):
             self._say(text)
             loop_files.note(self._loop, text)

@@ -2,10 +2,16 @@
 
 from mam.control_plane import loop_machine
 from mam.control_plane.loop_machine import Event, Reviewed, State, WorkEnded
+from mam.control_plane.rows import Loop
 
 
-def happened(before: State, event: Event, promote: str) -> str:
-    """What happened in a loop that was to *promote* so, for the timeline."""
+def place(loop: Loop) -> str:
+    """Where a loop works, and on which branch, for whoever reads that it begins."""
+    return f"{loop.worktree} on {loop.branch}" if loop.branch else f"{loop.worktree}, whose HEAD is detached"
+
+
+def happened(before: State, event: Event, loop: Loop) -> str:
+    """What happened in *loop*, for the timeline."""
     number = len(before.rounds) or 1
     match event:
         case loop_machine.Began():
@@ -15,14 +21,15 @@ def happened(before: State, event: Event, promote: str) -> str:
         case WorkEnded(ok, failed, why):
             return f"round {number}: {before.creator} " + ("is done" if ok else "failed" if failed else why)
         case loop_machine.Captured(_, head, _, captured, _):
-            kind = "a snapshot that holds uncommitted work" if captured else "the branch's commit"
+            own = "the branch's commit" if loop.branch else "the commit of a detached HEAD, on no branch"
+            kind = "a snapshot that holds uncommitted work" if captured else own
             return f"round {number}: under review is {head}, {kind}"
         case Reviewed(reviewer, _, verdict, why):
             return f"round {number}: {reviewer}: {verdict or f'no verdict that counts: {why}'}"
         case loop_machine.Looked(False) | loop_machine.NotPromoted(True, _):
             return f"round {number}: the worktree moved meanwhile; its new head is reviewed"
         case loop_machine.Promoted(what):
-            return f"{'next' if promote in ('none', 'pr-body') else 'promoted'}: {what}"
+            return f"{'next' if loop.promote in ('none', 'pr-body') else 'promoted'}: {what}"
     return ""
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import json
 import secrets
+import shlex
 import shutil
 import sqlite3
 import time
@@ -14,7 +15,7 @@ from typing import NamedTuple
 from mam.broker import spool, topics
 from mam.broker.bodies import now_ms
 from mam.broker.errors import BadName, MamError, Usage
-from mam.control_plane import benches, jobs, leases, loop_files, loop_jobs, loop_machine, promote
+from mam.control_plane import benches, jobs, leases, loop_files, loop_jobs, loop_machine, loop_words, promote
 from mam.control_plane.jobs import need_session
 from mam.control_plane.loop_locks import LoopRuns
 from mam.control_plane.loop_machine import State
@@ -101,6 +102,7 @@ def begin(mam: Mam, wish: Wish) -> Loop:
     loop_id = check_id(wish.loop_id) if wish.loop_id else new_id()
     _check_remote(mam, wish.remote)
     tree = check_worktree(mam, wish.worktree, review_only=wish.creator is None)
+    _check_promotable(wish, tree)
     with mam.registry.view() as view:
         _check_people(view, wish, tree)
         existing = view.loop(loop_id)
@@ -140,7 +142,7 @@ def begin(mam: Mam, wish: Wish) -> Loop:
             shutil.rmtree(loop.folder)
         raise
     who = f"creator {wish.creator or '(none: review only)'}, reviewers {', '.join(wish.reviewers)}"
-    loop_files.note(loop, f"begun on {tree}, base {loop.base_sha}; {who}")
+    loop_files.note(loop, f"begun in {loop_words.place(loop)}, base {loop.base_sha}; {who}")
     return loop
 
 
@@ -206,6 +208,13 @@ def check_worktree(mam: Mam, path: Path, *, review_only: bool) -> Path:
         why = "it is the main checkout, which no writer changes"
         raise NotAWorktree(path=str(path), why=why, hint="`mam worktree prepare NAME`, or --review-only")
     return top.resolve()
+
+
+def _check_promotable(wish: Wish, tree: Path) -> None:
+    if wish.promote == "branch" and gitfiles.branch_of(tree) is None:
+        what = f"--promote branch: {tree} is on no branch, its HEAD is detached at {gitfiles.commit_of(tree)}"
+        hint = f"`git -C {shlex.quote(str(tree))} switch BRANCH` first, or --promote none"
+        raise Usage(what=what, hint=hint)
 
 
 def _check_people(view: View, wish: Wish, tree: Path) -> None:

@@ -22,7 +22,7 @@ def run(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    from mam.control_plane import loop_locks, loops
+    from mam.control_plane import loop_locks, loop_words, loops
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -53,7 +53,7 @@ def _run(words: list[str]) -> int:
     wish = _wish(mam, args, loop_id)
     with loop_locks.held(mam, loop_id):
         loop = loops.begin(mam, wish)
-        say(f"loop {loop.id}: {loop.worktree}, base {loop.base_sha[:12]}; files in {loop.folder}")
+        say(f"loop {loop.id}: {loop_words.place(loop)}, base {loop.base_sha[:12]}; files in {loop.folder}")
         return _carry_out(args, mam, loop, limits)
 
 

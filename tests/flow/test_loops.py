@@ -339,6 +339,22 @@ def test_reviewed_uncommitted_work_becomes_the_branchs_commit_and_the_tree_is_cl
     assert git(tree, "status", "--porcelain") == "" and git(tree, "branch", "--show-current") == tree.name
 
 
+def test_a_commit_on_no_branch_is_called_that_and_not_promoted_to_one(stage: Stage) -> None:
+    tree, loop = stage.changed(), stage.plan()
+    git(tree, "switch", "-q", "--detach")
+
+    refused = stage.run(tree, stage.plan(), "--promote", "branch")
+    said = stage.run(tree, loop)
+
+    head = git(tree, "rev-parse", "HEAD")
+    assert refused.error["code"] == "usage" and f"detached at {head}" in refused.error["message"]
+    assert "switch" in refused.error["remedy"] and said.code == 0
+    timeline = (stage.folder(loop) / "timeline.md").read_text("utf-8")
+    for text in (said.err, timeline):
+        assert "HEAD is detached" in text and f"{head}, the commit of a detached HEAD" in text
+        assert "branch's commit" not in text
+
+
 def test_the_shown_command_refuses_where_somebody_committed_since(stage: Stage) -> None:
     tree = stage.changed()
     (tree / "more.txt").write_text("m\n")
