@@ -19,7 +19,7 @@ from mam.control_plane import benches, jobs, leases, loop_files, loop_jobs, loop
 from mam.control_plane.jobs import need_session
 from mam.control_plane.loop_locks import LoopRuns
 from mam.control_plane.loop_machine import State
-from mam.control_plane.rows import LIVE, Loop
+from mam.control_plane.rows import LIVE, Loop, Session
 from mam.control_plane.tree_names import NoCommit
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
@@ -104,7 +104,7 @@ def begin(mam: Mam, wish: Wish) -> Loop:
     tree = check_worktree(mam, wish.worktree, review_only=wish.creator is None)
     _check_promotable(wish, tree)
     with mam.registry.view() as view:
-        _check_people(view, wish, tree)
+        _check_people(mam, view, wish, tree)
         existing = view.loop(loop_id)
         if existing is not None:
             raise LoopExists(loop=loop_id, state=existing.outcome or existing.state)
@@ -217,14 +217,27 @@ def _check_promotable(wish: Wish, tree: Path) -> None:
         raise Usage(what=what, hint=hint)
 
 
-def _check_people(view: View, wish: Wish, tree: Path) -> None:
+def _check_people(mam: Mam, view: View, wish: Wish, tree: Path) -> None:
     for name in (*([wish.creator] if wish.creator else []), *wish.reviewers):
         session = need_session(view, name)
         if session.status not in LIVE:
             raise jobs.SessionNotRunning(session=name, status=session.status)
         if name == wish.creator and Path(session.cwd).resolve() != tree.resolve():
             why = f"its creator {name} works in {session.cwd}"
-            raise NotAWorktree(path=str(tree), why=why, hint=f"`mam loop run --worktree {session.cwd} …`")
+            raise NotAWorktree(path=str(tree), why=why, hint=_creator_there(mam, view, session, tree))
+
+
+def _creator_there(mam: Mam, view: View, elsewhere: Session, tree: Path) -> str:
+    """How a loop gets a creator that works where it is to work: its own place, who is there already, or a new one."""
+    with contextlib.suppress(NotAWorktree):
+        if check_worktree(mam, Path(elsewhere.cwd), review_only=False) == Path(elsewhere.cwd).resolve():
+            return f"`mam loop run --worktree {elsewhere.cwd} …`"
+    for session in view.sessions():
+        if session.status in LIVE and "creator" in session.role.split(",") and Path(session.cwd).resolve() == tree:
+            return f"`mam loop run --creator {session.name} …`: {session.name} works there"
+    name = next((row.name for row in view.worktrees() if Path(row.path).resolve() == tree), None)
+    place = f"--agent {elsewhere.agent} --worktree {name}" if name else f"NAME --agent {elsewhere.agent} --cwd {tree}"
+    return f"`mam agent create {place}`, then --creator with that agent's name"
 
 
 def _base(mam: Mam, tree: Path, base: str | None) -> str:

@@ -175,6 +175,7 @@ def test_a_creator_that_works_elsewhere_and_the_main_checkout_for_a_writer_are_r
 
     assert (elsewhere.code, at_main.code) == (2, 2)
     assert f"rev-b works in {stage.root.path}" in elsewhere.error["message"]
+    assert f"mam agent create NAME --agent scripted --cwd {tree}" in elsewhere.error["remedy"]
     assert "main checkout" in at_main.error["message"] and "worktree prepare" in at_main.error["remedy"]
 
 
@@ -205,6 +206,22 @@ def test_a_loop_that_cannot_be_is_refused_with_exit_2_before_anything_begins(
     assert said.code == 2 and hint in said.error["remedy"], said.err
     assert sorted((stage.root.path / ".mam" / "loops").glob("**/*")) == before
     assert not (stage.root.path / "evil").exists() and not list(tree.glob("evil*"))
+
+
+@pytest.mark.req("M26")
+def test_the_remedy_for_a_creator_that_works_elsewhere_is_one_that_works(stage: Stage) -> None:
+    ours = Path(stage.root.ok("worktree", "prepare", "elsewhere", "--no-venv")["path"])
+    theirs = stage.changed()
+    named = stage.run(ours, stage.plan(), "--creator", "rev-b")
+    assert "mam agent create --agent scripted --worktree elsewhere`" in named.error["remedy"]
+    stage.agent("there", "--worktree", "elsewhere", role="creator")
+
+    at_home = stage.run(ours, stage.plan(), "--creator", "rev-b")
+    away = stage.run(theirs, stage.plan(), "--creator", "there")
+
+    assert "`mam loop run --creator there …`" in at_home.error["remedy"]
+    assert f"`mam loop run --worktree {ours} …`" in away.error["remedy"]
+    assert stage.root.mam("worktree", "remove", "elsewhere", "--stop").code == 0
 
 
 # -- rounds ---------------------------------------------------------------------------------------
