@@ -250,6 +250,7 @@ def _captured(state: State, event: Captured) -> Answer:
     shas = {"base": event.base, "head": event.head, "tip": event.tip, "captured": event.captured}
     if event.empty:
         why = f"there is nothing to review: {event.head} changes nothing against {event.base}"
+        why += "; --base REV names where the work began, if that is an older commit"
         return _end(_with_round(state, **shas), "failed", why)
     reviews = tuple(Review(name) for name in state.reviewers)
     return _go(_with_round(state, reviews=reviews, **shas), "reviewing")

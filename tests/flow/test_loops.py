@@ -79,6 +79,7 @@ def test_a_worktree_without_a_change_is_no_review_and_exit_1(stage: Stage) -> No
     said = stage.run(stage.tree(), loop)
 
     assert (said.code, said.json["outcome"]) == (1, "failed") and "nothing to review" in said.json["detail"]
+    assert "--base REV" in said.json["detail"]
     assert stage.prompts(loop, "rev-a") == []
 
 
