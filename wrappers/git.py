@@ -76,7 +76,7 @@ class NoRepository(MamError):
     code = "no_repository"
     exit_code = 2
     message = "{folder} is not inside a git repository with a work tree"
-    remedy_text = "go to your repository, make one with `git init`, or give --no-git"
+    remedy_text = "go to your repository, make one with `git init`, or give --no-git to `mam init`"
 
 
 @contextmanager

@@ -37,9 +37,14 @@ class Tree(NamedTuple):
 
 
 def listed(folder: Path) -> list[Tree]:
-    """All worktrees of the repository, the main one first. Raises GitFailed."""
+    """All worktrees of the repository, the main one first. Raises NoRepository, GitFailed."""
     found = []
-    said = _patiently(lambda: git.ask(folder, "worktree", "list", "--porcelain", "-z"))
+    try:
+        said = _patiently(lambda: git.ask(folder, "worktree", "list", "--porcelain", "-z"))
+    except GitFailed as error:
+        if gitfiles.shared_dir(folder) is None:
+            raise git.NoRepository(folder=str(folder)) from error
+        raise
     for record in said.split("\0\0"):
         of: dict[str, str] = {}
         for line in record.strip("\0").split("\0"):

@@ -42,6 +42,15 @@ def test_init_in_a_directory_without_git_is_refused_and_makes_nothing(tmp_path: 
     assert not layout.mam.exists()
 
 
+@pytest.mark.parametrize("words", [["list"], ["prepare", "one"]], ids=" ".join)
+def test_a_control_root_without_git_has_no_worktrees_and_says_so(tmp_path: Path, words: list[str]) -> None:
+    assert run_mam("init", "--no-git", cwd=tmp_path).code == 0
+
+    said = run_mam("worktree", *words, "--json", cwd=tmp_path)
+
+    assert (said.code, said.error["code"]) == (2, "no_repository") and "git init" in said.error["remedy"]
+
+
 def test_a_file_in_the_place_of_mam_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".mam").write_text("mine")
 
