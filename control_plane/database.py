@@ -14,7 +14,14 @@ class NoRegistry(MamError):
     code = "no_registry"
     exit_code = 2
     message = "there is no registry at {path}"
-    remedy_text = "`mam init` in the repository makes one; `mam registry rebuild` makes one again that was lost"
+    remedy_text = "{hint}"
+
+
+def none_at(path: Path) -> NoRegistry:
+    """The error for a registry that is not there: was it lost, its audit log tells."""
+    lost = path.with_name("audit.jsonl").exists()
+    hint = "`mam registry rebuild` makes it again from its log" if lost else "`mam init` in the repository makes one"
+    return NoRegistry(path=str(path), hint=hint)
 
 
 class SchemaMismatch(MamError):
@@ -44,7 +51,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 def open_at(path: Path, *, read_only: bool) -> sqlite3.Connection:
     """Open a registry of exactly this schema. Raises NoRegistry, RegistryUnusable, SchemaMismatch."""
     if not path.exists():
-        raise NoRegistry(path=str(path))
+        raise none_at(path)
     try:
         connection = connect(path, read_only=read_only)
         found = version(connection, path)

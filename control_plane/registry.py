@@ -17,7 +17,7 @@ from typing import cast
 from mam.broker import faults
 from mam.broker.bodies import now_ms
 from mam.control_plane import database, locks
-from mam.control_plane.database import NoRegistry, RegistryUnusable
+from mam.control_plane.database import RegistryUnusable
 from mam.control_plane.rows import Row
 from mam.control_plane.view import R, View
 
@@ -162,7 +162,7 @@ class Registry:
         try:
             descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         except FileNotFoundError as error:
-            raise NoRegistry(path=str(self.path)) from error
+            raise database.none_at(self.path) from error
         except OSError as error:
             raise RegistryUnusable(path=str(self.path), why=error.strerror or str(error)) from error
         try:

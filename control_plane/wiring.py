@@ -11,7 +11,7 @@ from pathlib import Path
 from mam.broker import faults
 from mam.broker.errors import MamError
 from mam.control_plane import settings as config
-from mam.control_plane.database import NoRegistry
+from mam.control_plane.database import none_at
 from mam.control_plane.registry import Registry
 from mam.control_plane.settings import Layout, Settings
 
@@ -50,7 +50,7 @@ class Mam:
         try:
             return self._meta[name]
         except KeyError as error:
-            raise NoRegistry(path=str(self.layout.database)) from error
+            raise none_at(self.layout.database) from error
 
     @property
     def fingerprint(self) -> str:

@@ -180,6 +180,9 @@ def test_init_does_not_begin_anew_over_a_lost_registry(busy: Desk) -> None:
     export(busy)
     lose(busy)
 
+    with pytest.raises(NoRegistry) as lost, busy.mam.registry.view():
+        pass
+    assert "mam registry rebuild" in lost.value.remedy and "mam init" not in lost.value.remedy
     with pytest.raises(FileRefused, match="lost its registry"):
         root.make(busy.mam.layout, in_git=False)
     assert not busy.mam.layout.database.exists()
