@@ -78,9 +78,9 @@ class ReviewerLease:
             place = next((each for each in leases.queue(view, now_ms()) if each.ticket.holder == self._loop_id), None)
         if place is None:
             return "in a moment"
-        held = ", ".join(f"{resource.removeprefix('session:')} by {who}" for resource, who in place.waits_for.items())
+        held = [f"{resource.removeprefix('session:')} is held by {who}" for resource, who in place.waits_for.items()]
         expected = f", about {place.expected_s:.0f} s" if place.expected_s is not None else ""
-        return f"held {held or 'back for an earlier loop'}, {place.ahead} ahead{expected} (mam queue)"
+        return f"{', '.join(held) or 'an earlier loop comes first'}, {place.ahead} ahead{expected} (mam queue)"
 
     def lost(self) -> None:
         """What was held was taken away: the next `hold` asks anew."""

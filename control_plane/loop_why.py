@@ -11,7 +11,7 @@ from mam.control_plane.loop_machine import State
 from mam.control_plane.rows import LIVE, OPEN, Job, Loop, StepMark, Worktree
 from mam.control_plane.view import View
 from mam.control_plane.views import ago, clean
-from mam.control_plane.why import Explanation, back, pane
+from mam.control_plane.why import Explanation, answers, back, pane
 from mam.wrappers import gitfiles
 
 _STANDS_MS = 2000
@@ -84,7 +84,7 @@ def wanted(view: View, job: Job, now: int) -> tuple[str, str] | None:
     """What the agent of an open job wants of a person, and the command for that; None where it wants nothing."""
     asked = questions.current(view, job)
     if asked is not None:
-        return f"{job.session} asks: “{clean(asked.question)}”", f"mam job answer {job.id} TEXT"
+        return f"{job.session} asks: “{clean(asked.question)}”", answers(asked)
     session = view.session(job.session)
     # A question that has just been drawn may be one that is answered by a rule.
     if session is None or session.screen not in ASKS or now - (session.screen_at or now) < _STANDS_MS:

@@ -1,17 +1,19 @@
 """`mam why`: what is going on, on what evidence, and what to do next. Pure: rows and a look in, an explanation out."""
 
 import json
+import shlex
 from pathlib import Path
 from typing import NamedTuple
 
 from mam.agents.base import Screen, tail
 from mam.broker import proof, topics
 from mam.control_plane import questions, seats
-from mam.control_plane.rows import LIVE, OPEN, PRESUMED, Attempt, Job, Session
+from mam.control_plane.rows import LIVE, OPEN, PRESUMED, Attempt, Job, Question, Session
 from mam.control_plane.view import View
 from mam.control_plane.views import ago, clean
 
 SHOWN_LINES = 4
+COMMANDS_SHOWN = 4
 
 
 class Now(NamedTuple):
@@ -134,9 +136,9 @@ def _open_job(view: View, job: Job, attempt: Attempt | None, session: Session | 
         return because, f"`started`, within {job.started_within_s:g} s", look
     asked = questions.current(view, job)
     if asked is not None:
-        offered = ", ".join(json.loads(asked.choices)) or "TEXT"
         because = f"it asked {ago(asked.asked_at, now.ms)}: “{clean(asked.question)}”"
-        return because, "an answer", f"mam job answer {job.id} {offered if offered == 'TEXT' else f'({offered})'}"
+        choices = ", ".join(clean(choice) for choice in json.loads(asked.choices))
+        return because, f"an answer, one of: {choices}" if choices else "an answer", answers(asked)
     if seen in ("asking", "dialog", "error"):
         return f"its screen is {seen}", "a person", look
     doubts = {finding.code: finding for finding in view.findings(job.id)}
@@ -151,6 +153,13 @@ def _open_job(view: View, job: Job, attempt: Attempt | None, session: Session | 
     if attempt.last_note and attempt.last_progress_at:
         because += f", last said “{clean(attempt.last_note)}” {ago(attempt.last_progress_at or 0, now.ms)}"
     return because, f"its report, within {job.limit_s:g} s of the dispatch", f"mam tail {job.id}"
+
+
+def answers(asked: Question) -> str:
+    """The commands that answer a question: one a choice, where it offers a few."""
+    choices = json.loads(asked.choices)
+    texts = [clean(shlex.quote(choice)) for choice in choices] if len(choices) <= COMMANDS_SHOWN else []
+    return ", or ".join(f"mam job answer {asked.job} {text}" for text in texts or ["TEXT"])
 
 
 def _job_evidence(view: View, job: Job, attempt: Attempt | None, session: Session | None, now: Now) -> list[str]:

@@ -116,7 +116,9 @@ def _limits(mam: Mam, args: argparse.Namespace) -> "Limits":
     }
     for name, value in wanted.items():
         if value is not None and not 0 < value < 1e9:
-            raise Usage(what=f"{name} must be above zero", hint="`mam job delegate --help`")
+            option = f"--{name.removesuffix('_s').replace('_', '-')}"
+            usual = getattr(limits, name)
+            raise Usage(what=f"{option} must be above zero", hint=f"{option} {usual:g}, or leave it out")
     if not 0 <= args.retries <= 100:
         raise Usage(what=f"--retries {args.retries} is none of 0 to 100", hint="--retries 2")
     limits = limits._replace(retries=args.retries)

@@ -169,6 +169,15 @@ def test_every_verb_explains_itself(name: str, tmp_path: Path) -> None:
     assert said.out.startswith("usage: mam")
 
 
+@pytest.mark.parametrize("option", ["--limit", "--started-within", "--deliver-within", "--heartbeat-misses"])
+def test_a_limit_that_cannot_be_is_called_as_it_was_given(desk: Desk, option: str) -> None:
+    words = ["job", "delegate", "--to", "writer", "--brief", "-", option, "0", "--json"]
+
+    error = run_mam(*words, "--root", str(desk.mam.layout.root), cwd=Path.cwd(), stdin="do it").error
+
+    assert error["message"] == f"{option} must be above zero" and error["remedy"].startswith(f"{option} ")
+
+
 def test_the_help_and_the_readme_name_every_verb() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 

@@ -2,15 +2,17 @@
 
 import json
 import os
+import shlex
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from mam.broker import faults, notes, proof
 from mam.broker.errors import Usage
-from mam.control_plane import jobs, questions
+from mam.control_plane import jobs, questions, why
 from mam.control_plane.questions import NoQuestion
 
 from .conftest import Desk
@@ -36,6 +38,17 @@ def test_a_question_is_kept_shows_what_may_be_answered_and_means_that_work_began
 
     assert (question.question, json.loads(question.choices)) == ("Which database?", ["sqlite", "postgres"])
     assert asked.row("job-00000001").state == "running"
+
+
+def test_the_commands_that_answer_can_be_run_as_they_are_shown(asked: Desk) -> None:
+    question = questions.ask(asked.mam, "job-00000001")
+
+    assert why.answers(question) == "mam job answer job-00000001 sqlite, or mam job answer job-00000001 postgres"
+    odd = replace(question, choices=json.dumps(["not now", "$HOME"]))
+    assert [shlex.split(each)[-1] for each in why.answers(odd).split(", or ")] == ["not now", "$HOME"]
+    for choices in ([], list("abcde")):
+        shown = why.answers(replace(question, choices=json.dumps(choices)))
+        assert shown == "mam job answer job-00000001 TEXT"
 
 
 def test_an_answer_lies_where_the_asker_waits_and_is_not_typed(asked: Desk) -> None:

@@ -39,9 +39,11 @@ def test_a_loop_waits_its_turn_for_a_reviewer_and_both_end_right(stage: Stage) -
     assert {each["resource"]: each["holder"] for each in queue["held"]} == {"session:rev-a": one, "session:rev-b": one}
     assert [(each["holder"], each["waits_for"]) for each in queue["waiting"]] == [(two, {"session:rev-a": one})]
     assert stage.prompts(two, "rev-a") == []
+    assert stage.root.mam("queue").out.splitlines()[0].split() == ["RESOURCE", "HOLDER", "SINCE"]
     stage.go(one, "gate")
 
     assert second.wait(90) == 3
+    assert second.stderr is not None and f"waiting for rev-a: rev-a is held by {one}, 0 ahead" in second.stderr.read()
     assert (stage.row(one).outcome, stage.row(two).outcome) == ("passed", "not_pass")
     assert stage.root.ok("queue") == {"held": [], "waiting": []}
 
