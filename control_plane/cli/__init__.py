@@ -116,6 +116,8 @@ def _run(words: list[str]) -> int:
         print(f"mam {VERSION}")
         return 0
     name = words[0]
+    if name.startswith("-"):
+        raise Usage(what=f"{name} stands before the verb", hint="options come after it: `mam status --root DIR`")
     if name == "job" and len(words) > 1 and words[1] in AGENT_SIDE:
         module = "agent_side"
     elif name in VERBS:

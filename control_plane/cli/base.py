@@ -49,17 +49,23 @@ def emit(args: argparse.Namespace, data: object, text: str) -> None:
     print(json.dumps(data, default=str, ensure_ascii=False) if args.json else text, flush=True)
 
 
-def choose(words: list[str], table: Mapping[str, Callable[[list[str]], int]], describe: str) -> int:
-    """Run the verb of a noun. Raises Usage for one that is not there."""
+def choose(words: list[str], table: Mapping[str, Callable[[list[str]], int]], describe: str, others: str = "") -> int:
+    """Run the verb of a noun; *others* are named in its help as well. Raises Usage for one that is not there."""
     noun = words[0]
     if len(words) > 1 and words[1] in table:
         return table[words[1]](words)
     listed = ", ".join(table)
     if len(words) > 1 and words[1] in ("-h", "--help"):
-        print(f"usage: mam {noun} VERB …\n\n{describe}\n\nverbs: {listed}")
+        print(f"usage: mam {noun} VERB …\n\n{describe}\n\nverbs: {listed}" + (f"\n{others}" if others else ""))
         return 0
     what = f"there is no verb {words[1]!r} of `mam {noun}`" if len(words) > 1 else f"`mam {noun}` needs a verb"
     raise Usage(what=what, hint=f"one of: {listed}")
+
+
+def add_older(parser: Parser, things: str) -> None:
+    """The option whose word `ended_before` reads."""
+    many = f"all {things} that ended longer ago than so many days or hours (default: MAM_KEEP_DAYS, else 30d)"
+    parser.add_argument("--older", metavar="30d", help=many)
 
 
 def ended_before(mam: "Mam", age: str | None) -> int:

@@ -10,7 +10,8 @@ from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError, Usage
 from mam.control_plane import settings as config
 from mam.control_plane import views
-from mam.control_plane.cli.base import Parser, add_root, choose, emit, ended_before, say, verb
+from mam.control_plane.cli import AGENT_SIDE
+from mam.control_plane.cli.base import Parser, add_older, add_root, choose, emit, ended_before, say, verb
 from mam.control_plane.rows import LIVE, OPEN, Job
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
@@ -40,7 +41,8 @@ def run(words: list[str]) -> int:
         "retry": _retry,
         "archive": _archive,
     }
-    return choose(words, table, "jobs: one unit of delegated work each")
+    others = f"agents' own, as their prompts give them: {', '.join(AGENT_SIDE)}"
+    return choose(words, table, "jobs: one unit of delegated work each", others)
 
 
 def _places(parser: Parser) -> None:
@@ -289,11 +291,10 @@ def _archive(words: list[str]) -> int:
     def build(parser: Parser) -> None:
         _places(parser)
         parser.add_argument("job", nargs="?")
-        parser.add_argument("--older", metavar="30d", help="all jobs that ended longer ago than this (d, h)")
+        add_older(parser, "jobs")
 
-    args = verb(
-        words, 2, "mam job archive --older 30d", "put ended jobs away: events into files, keys destroyed", build
-    )
+    describe = "put ended jobs away: events to files, keys destroyed; `job list` shows them no longer, `job show` does"
+    args = verb(words, 2, "mam job archive --older 30d", describe, build)
     mam = _open(args)
     before = ended_before(mam, args.older)
     with mam.registry.view() as view:

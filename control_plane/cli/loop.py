@@ -9,7 +9,7 @@ from mam.broker.bodies import now_ms
 from mam.broker.errors import Usage
 from mam.control_plane import settings as config
 from mam.control_plane import views
-from mam.control_plane.cli.base import Parser, add_root, choose, emit, ended_before, say, verb
+from mam.control_plane.cli.base import Parser, add_older, add_root, choose, emit, ended_before, say, verb
 from mam.control_plane.rows import Loop
 from mam.control_plane.wiring import Mam
 
@@ -240,9 +240,10 @@ def _archive(words: list[str]) -> int:
     def build(parser: Parser) -> None:
         add_root(parser)
         parser.add_argument("loop", nargs="?")
-        parser.add_argument("--older", metavar="30d", help="all loops that ended longer ago than this (d, h)")
+        add_older(parser, "loops")
 
-    args = verb(words, 2, "mam loop archive --older 30d", "let go of the commits that ended loops still pin", build)
+    describe = "let go of the commits that ended loops pin; `loop list` shows such loops no longer, `loop show` does"
+    args = verb(words, 2, "mam loop archive --older 30d", describe, build)
     mam = Mam.open(root=args.root)
     before = ended_before(mam, args.older)
     with mam.registry.view() as view:

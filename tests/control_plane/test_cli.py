@@ -178,6 +178,25 @@ def test_a_limit_that_cannot_be_is_called_as_it_was_given(desk: Desk, option: st
     assert error["message"] == f"{option} must be above zero" and error["remedy"].startswith(f"{option} ")
 
 
+@pytest.mark.parametrize("noun", ["job", "loop"])
+def test_archive_says_which_it_takes_and_that_they_are_listed_no_longer(noun: str) -> None:
+    said = " ".join(run_mam(noun, "archive", "--help", cwd=Path.cwd()).out.split())
+
+    assert "default: MAM_KEEP_DAYS, else 30d" in said and f"`{noun} list` shows" in said and "no longer" in said
+
+
+def test_the_help_of_jobs_names_the_agents_own_verbs(tmp_path: Path) -> None:
+    said = run_mam("job", "--help", cwd=tmp_path).out
+
+    assert all(verb in said for verb in cli.AGENT_SIDE)
+
+
+def test_an_option_before_the_verb_is_told_its_place(tmp_path: Path) -> None:
+    said = run_mam("--root", str(tmp_path), "status", cwd=tmp_path)
+
+    assert said.code == 2 and "--root stands before the verb" in said.err and "after it" in said.err
+
+
 def test_the_help_and_the_readme_name_every_verb() -> None:
     readme = (Path(__file__).parents[2] / "README.md").read_text("utf-8")
 
