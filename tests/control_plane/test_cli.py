@@ -156,6 +156,18 @@ def test_a_control_root_to_throw_away_is_thrown_away_when_its_verb_is_ended(word
         assert os.listdir(place) == []
 
 
+def test_chaos_plays_its_jobs_to_their_end_and_leaves_nothing() -> None:
+    with tempfile.TemporaryDirectory(prefix="m", dir="/tmp") as place:
+        words = ["chaos", "--agents", "1", "--jobs", "2", "--timeout", "120", "--json"]
+
+        said = run_mam(*words, cwd=Path(place), env={"TMPDIR": place}, timeout_s=170)
+
+        assert said.code == 0, said.out + said.err
+        assert (said.json["done"], said.json["wrong"]) == (2, [])
+        until(lambda: processes_in(place) == [], what="all that was started has ended")
+        assert os.listdir(place) == []
+
+
 def processes_in(place: str) -> list[str]:
     lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
     return [line for line in lines if f"{place}/" in line]
