@@ -8,7 +8,7 @@ from mam.control_plane import loop_machine, questions
 from mam.control_plane.liveness import ASKS
 from mam.control_plane.loop_jobs import job_id
 from mam.control_plane.loop_machine import State
-from mam.control_plane.rows import LIVE, OPEN, Job, Loop, StepMark, Worktree
+from mam.control_plane.rows import LIVE, OPEN, Job, Loop, Session, StepMark, Worktree
 from mam.control_plane.view import View
 from mam.control_plane.views import ago, clean
 from mam.control_plane.why import Explanation, answers, back, pane
@@ -59,11 +59,8 @@ def _ended(loop: Loop, state: State) -> tuple[str, str, str]:
 
 def _unstick(view: View, loop: Loop, state: State) -> str:
     """What brings the missing ones back, then the loop itself."""
-    people = [state.creator] if state.back_to == "working" else []
-    if state.back_to == "reviewing":
-        people = [review.reviewer for review in state.round.reviews if review.verdict is None]
     steps = []
-    for name in filter(None, people):
+    for name in _awaited(state):
         session, job = view.session(name), _own_job(view, loop, state, name)
         if session is None:
             steps.append(f"mam agent create {name} --agent KIND")
@@ -72,6 +69,17 @@ def _unstick(view: View, loop: Loop, state: State) -> str:
         elif job is not None:
             steps.append(f"mam why {job.id}")
     return ", then ".join([*steps, f"mam loop resume {loop.id}"])
+
+
+def _awaited(state: State) -> list[str]:
+    """Whom a loop waits for: its creator, or those of its reviewers who said nothing yet."""
+    stuck = state.phase == "stuck"
+    phase = state.back_to if stuck else state.phase
+    if phase == "working":
+        return [state.creator] if state.creator else []
+    if phase != "reviewing":
+        return []
+    return [each.reviewer for each in state.round.reviews if each.verdict is None and (stuck or not each.settled)]
 
 
 def _own_job(view: View, loop: Loop, state: State, name: str) -> Job | None:
@@ -93,11 +101,11 @@ def wanted(view: View, job: Job, now: int) -> tuple[str, str] | None:
 
 
 def _running(view: View, loop: Loop, state: State, now: int) -> tuple[str, str, str]:
+    waiting = _awaited(state)
     if state.phase == "working":
-        waiting, awaited = [state.creator or ""], "the end of its work"
+        awaited = "the end of its work"
         because = f"{state.creator} works on round {state.round.number}"
     elif state.phase == "reviewing":
-        waiting = [review.reviewer for review in state.round.reviews if not review.settled]
         because, awaited = f"{state.round.head[:12]} is still reviewed by {', '.join(waiting)}", "their verdicts"
         if any(ticket.holder == loop.id for ticket in view.waiting()):
             return f"it waits for its turn with {', '.join(state.reviewers)}", "its reviewers", "mam queue"
@@ -118,12 +126,38 @@ def _running(view: View, loop: Loop, state: State, now: int) -> tuple[str, str, 
     return because, awaited, f"mam why {next(iter(jobs.values())).id if jobs else waiting[0]}"
 
 
+def with_loops(view: View, session: Session, said: Explanation) -> Explanation:
+    """What was *said* of an agent, with the open loops that it has a part in, and the one that waits for it."""
+    for loop in view.loops(only_open=True):
+        state = loop_machine.from_json(json.loads(loop.checkpoint))
+        if session.name not in (loop.creator, *state.reviewers):
+            continue
+        what = "its work" if session.name == loop.creator else "its verdict"
+        if session.name not in _awaited(state):
+            part = "creator" if session.name == loop.creator else "reviewer"
+            said.evidence.append(f"loop {loop.id} ({loop.state}) has it as {part}, and does not wait for it now")
+            continue
+        said.evidence.append(f"loop {loop.id} ({loop.state}) waits for {what}")
+        if said.awaited in ("nothing", "a job"):
+            said = said._replace(awaited=f"{what} in {loop.id}", next=_for_loop(loop, session, said.next))
+    return said
+
+
+def _for_loop(loop: Loop, session: Session, next_step: str) -> str:
+    """The step after which *loop* has what it waits for of an agent that does nothing for it now."""
+    if session.status not in LIVE:
+        return f"{next_step}, then mam loop resume {loop.id}" if loop.state == "stuck" else next_step
+    return next_step if next_step == "mam up" else f"mam why {loop.id}"
+
+
 def worktree(view: View, row: Worktree, found: str, agents: list[str], now: int) -> Explanation:
     """Why a worktree is in its state. *found*: what it is at this moment (`tree_states.now`)."""
     evidence = [
         f"{row.path} on {row.branch}, made from {row.base_sha[:12]}",
         *(f"{name} lives there" for name in agents),
     ]
+    loops = [loop for loop in view.loops(only_open=True) if Path(loop.worktree).resolve() == Path(row.path).resolve()]
+    evidence += [f"loop {loop.id} ({loop.state}) is about it" for loop in loops]
     evidence += [f"finding {finding.code}: {finding.text}" for finding in view.findings(row.name)]
     subject, state = f"worktree {row.name}", f"{found} ({ago(row.updated_at, now)})"
     again = f"mam worktree prepare {row.name}"
@@ -140,10 +174,12 @@ def worktree(view: View, row: Worktree, found: str, agents: list[str], now: int)
         because = f"it is on {on or 'no branch'}, not on {row.branch}"
         back_on = shlex.join(["git", "-C", row.path, "switch", row.branch])
         return Explanation(subject, state, because, evidence, "a person", back_on)
-    next_step = (
-        f"git -C {shlex.quote(row.path)} status" if agents else f"mam agent create --agent KIND --worktree {row.name}"
-    )
-    return Explanation(subject, state, "it is as it should be", evidence, "nothing", next_step)
+    awaited, next_step = "nothing", f"mam agent create --agent KIND --worktree {row.name}"
+    if loops:
+        awaited, next_step = f"the end of {loops[0].id}", f"mam why {loops[0].id}"
+    elif agents:
+        next_step = f"git -C {shlex.quote(row.path)} status"
+    return Explanation(subject, state, "it is as it should be", evidence, awaited, next_step)
 
 
 def _missing(row: Worktree) -> str:

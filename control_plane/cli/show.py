@@ -87,7 +87,7 @@ def _thing(parser: Parser) -> None:
 
 
 def _why(words: list[str]) -> int:
-    from mam.control_plane import daemon, seats, why
+    from mam.control_plane import daemon, loop_why, seats, why
 
     args = verb(words, 1, "mam why writer", "what is going on, on what evidence, and what to do", _thing)
     mam = Mam.open(root=args.root)
@@ -100,7 +100,7 @@ def _why(words: list[str]) -> int:
         if job is not None:
             said = why.job(view, job, now)
         elif session is not None:
-            said = why.session(view, session, now)
+            said = loop_why.with_loops(view, session, why.session(view, session, now))
         else:
             said = _why_of_others(mam, view, args.name, known, now.ms)
     emit(args, said._asdict(), said.text())

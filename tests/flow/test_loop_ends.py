@@ -74,6 +74,9 @@ def test_a_reviewer_that_is_gone_before_it_is_asked_is_asked_when_it_is_back(sta
 
     assert (stuck.code, stuck.json["state"]) == (1, "stuck")
     assert "rev-a is stopped" in stuck.json["detail"] and "mam agent resume rev-a" in stage.root.ok("why", loop)["next"]
+    missing = stage.root.ok("why", "rev-a")
+    assert missing["awaited"] == f"its verdict in {loop}"
+    assert missing["next"] == f"mam agent resume rev-a, then mam loop resume {loop}"
     second = stage.run(stage.row(loop).worktree, stage.plan(), reviewers=("rev-b",)).error
     assert "stuck" in second["message"]
     assert f"mam loop resume {loop}" in second["remedy"] and f"mam loop cancel {loop}" in second["remedy"]

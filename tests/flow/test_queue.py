@@ -2,6 +2,7 @@
 
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -30,7 +31,9 @@ def test_loops_with_other_reviewers_run_side_by_side(stage: Stage) -> None:
 @pytest.mark.req("M84", "M86", "M88")
 def test_a_loop_waits_its_turn_for_a_reviewer_and_both_end_right(stage: Stage) -> None:
     one, two = stage.plan(rev_a=[GATED]), stage.plan(rev_a=[[{"report": "not_pass"}]])
-    stage.start(stage.changed(), one, reviewers=["rev-a", "rev-b"])
+    tree = Path(stage.root.ok("worktree", "prepare", "queued", "--no-venv")["path"])
+    stage.change(tree)
+    stage.start(tree, one, reviewers=["rev-a", "rev-b"])
     stage.reached(one, "gate", "rev-a")
     second = stage.start(stage.changed(), two, reviewers=["rev-a"])
     until(lambda: stage.root.ok("queue")["waiting"], within_s=60, what="the second loop stands in the queue")
@@ -40,6 +43,10 @@ def test_a_loop_waits_its_turn_for_a_reviewer_and_both_end_right(stage: Stage) -
     assert [(each["holder"], each["waits_for"]) for each in queue["waiting"]] == [(two, {"session:rev-a": one})]
     assert stage.prompts(two, "rev-a") == []
     assert stage.root.mam("queue").out.splitlines()[0].split() == ["RESOURCE", "HOLDER", "SINCE"]
+    busy, place = stage.root.ok("why", "rev-a"), stage.root.ok("why", "queued")
+    assert {f"loop {loop} (reviewing) waits for its verdict" for loop in (one, two)} <= set(busy["evidence"])
+    assert f"loop {one} (reviewing) is about it" in place["evidence"] and place["next"] == f"mam why {one}"
+    until(lambda: "does not wait" in str(stage.root.ok("why", "rev-b")), within_s=60, what="rev-b has said its word")
     stage.go(one, "gate")
 
     assert second.wait(90) == 3
