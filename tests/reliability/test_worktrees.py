@@ -285,21 +285,21 @@ def half_add(root: Root, name: str, unwritten: int) -> None:
 
 
 @pytest.mark.scorecard(23)
-@pytest.mark.parametrize("then", ["prepare", "remove"])
 @pytest.mark.parametrize("unwritten", range(len(UNWRITTEN) + 1))
 def test_whatever_a_killed_git_has_not_written_yet_the_next_verb_goes_on(
-    busy: Root, unwritten: int, then: str, figure: Figure
+    busy: Root, unwritten: int, figure: Figure
 ) -> None:
-    dies(busy, "tree.added:1", "prepare", "half", "--no-venv")
-    half_add(busy, "half", unwritten)
+    for then in ("prepare", "remove"):
+        dies(busy, "tree.added:1", "prepare", then, "--no-venv")
+        half_add(busy, then, unwritten)
+    busy.ok("worktree", "prepare", "prepare", "--no-venv")
+    assert git(busy.path.parent / "repo.worktrees" / "prepare", "status", "--porcelain") == ""
 
-    if then == "prepare":
-        busy.ok("worktree", "prepare", "half", "--no-venv")
-        assert git(busy.path.parent / "repo.worktrees" / "half", "status", "--porcelain") == ""
-        converged(busy, "half")
-    busy.ok("worktree", "remove", "half")
-    converged(busy, branches=("half",))
-    figure("strikes", 1)
+    busy.ok("worktree", "remove", "remove")
+
+    converged(busy, "prepare", branches=("remove",))
+    busy.ok("worktree", "remove", "prepare")
+    figure("strikes", 2)
 
 
 @pytest.mark.scorecard(23)
