@@ -360,7 +360,7 @@ class TestSilence:
     def test_ones_own_broker_that_answers_for_nothing_is_said(self, root: Root, mute: Mute) -> None:
         root.mam("up", env={"MAM_BROKER_URL": f"mqtt://127.0.0.1:{mute.port}"})
 
-        until(lambda: "acknowledges nothing" in root.ok("status")["monitor"]["problem"], within_s=240)
+        until(lambda: "acknowledges nothing" in root.ok("status")["monitor"]["problem"], within_s=160)
 
         root.mam("down")
 
