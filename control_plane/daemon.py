@@ -21,6 +21,9 @@ _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ", "USE
 _OWN_TO_A_PANE = ("MAM_SESSION", "MAM_SESSION_KEY_FILE", "MAM_SPOOL", "MAM_PANE", "MAM_VERSION")
 
 
+SAYS_WITHIN_S = 5.0
+
+
 class MonitorFailed(MamError):
     code = "monitor_failed"
     message = "the monitor did not start: {why}"
@@ -173,6 +176,10 @@ def end(layout: Layout, *, wait_s: float = 10.0, made_at: str | None = None) -> 
         made_at: Where the control root was when the monitor began, if it was moved since.
     """
     found = look(layout, made_at=made_at)
+    deadline = time.monotonic() + SAYS_WITHIN_S
+    while found is None and _lock_is_held(layout) and time.monotonic() < deadline:
+        time.sleep(0.05)  # it is just starting, or its state was damaged: it says soon who it is
+        found = look(layout, made_at=made_at)
     if found is None:
         return False
     for sign in (signal.SIGTERM, signal.SIGKILL):

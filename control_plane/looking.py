@@ -20,7 +20,8 @@ from mam.control_plane.wiring import Mam
 _log = logging.getLogger("mam.monitor")
 
 RECONCILE_S = 10.0
-PROCESSES_S = 3.0
+PROCESSES_S = 5.0
+FILES_S = 60.0
 DARK_S = 60.0  # until a multiplexer that did not answer is asked again: it may keep everything waiting for ten seconds
 RETRY_REFUSED_S = 60.0  # until a job that cannot be tried again now is looked at once more
 
@@ -34,10 +35,11 @@ class Looking:
         self._gaps = Gaps(mam.layout.run / "gaps.json")
         self._expiry = leases.Expiry(time.monotonic)
         self._signs = Signs(mam)
-        self._reconcile_at = self._thorough_at = 0.0
+        self._reconcile_at = self._thorough_at = self._files_at = 0.0
         self._dark: dict[reconcile.Place, float] = {}  # multiplexers that did not answer, and since when
         self._refused: dict[str, tuple[float, Finding]] = {}  # job -> not before, and why it is not tried again
         self._drifts: list[reconcile.Drift] = []
+        self._missing: list[reconcile.Drift] = []
         self._dead: list[Path] = []
         self._version, self._sessions = -1, list[Session]()
         self._once: set[tuple[str, str]] = set()  # differences of the last pass: the second sight counts
@@ -148,7 +150,10 @@ class Looking:
             self._reconcile_at = time.monotonic() + RECONCILE_S
             self._went_dark(world.dark)
             self._adopt(view, world)
-            seen = reconcile.compare(self._mam, view, world)
+            if time.monotonic() >= self._files_at:
+                self._files_at = time.monotonic() + FILES_S
+                self._missing = reconcile.conversations(self._mam, self._sessions, view)
+            seen = reconcile.compare(self._mam, view, world, self._missing)
             before, self._once = self._once, {(drift.code, drift.subject) for drift in seen}
             self._drifts = [drift for drift in seen if (drift.code, drift.subject) in before]
             self._dead = self._sweep.dead()

@@ -250,8 +250,12 @@ def _base(mam: Mam, tree: Path, base: str | None) -> str:
     with mam.registry.view() as view:
         # The branch that the main checkout belongs on: it may have been switched to another one meanwhile.
         main = view.meta("main_branch") or gitfiles.branch_of(mam.layout.root)
-    known = main is not None and git.branch_tip(mam.layout.root, main) is not None
-    other = f"refs/heads/{main}" if known else gitfiles.commit_of(mam.layout.root) or "HEAD"
+    here = gitfiles.commit_of(mam.layout.root)
+    known = main is not None and (
+        (here is not None and gitfiles.branch_of(mam.layout.root) == main)
+        or git.branch_tip(mam.layout.root, main) is not None
+    )
+    other = f"refs/heads/{main}" if known else here or "HEAD"
     try:
         return git.ask(tree, "merge-base", other, "HEAD").split()[0]
     except (GitFailed, IndexError) as error:

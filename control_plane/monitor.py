@@ -24,7 +24,7 @@ from mam.broker.bodies import now_ms
 from mam.broker.bus import Message
 from mam.broker.errors import MamError
 from mam.broker.version import VERSION
-from mam.control_plane import database, projection, repo_watch
+from mam.control_plane import daemon, database, projection, repo_watch
 from mam.control_plane.audit import AuditLog
 from mam.control_plane.cards import Cards
 from mam.control_plane.inbox import Inbox, Settling
@@ -239,6 +239,8 @@ class Monitor:
             _log.error("the registry was removed or replaced: ending")
             self._stopping = True
             return
+        if daemon.look(self._layout) is None:
+            self._announce(ready=True)  # somebody damaged it: nobody could end us
         fresh = self._looking.tick(view, self._keeper.problem, list(self._cards_kept))
         if len(self._queue) < LOADED or time.monotonic() - self._exported > EXPORT_S:
             self._exported = time.monotonic()

@@ -49,7 +49,7 @@ class World(NamedTuple):
 
 def look(mam: Mam, view: View, cards: Iterable[str] = (), dark: Collection[Place] = ()) -> World:
     """Ask each multiplexer server that a row names once, but for those that are known to be *dark*."""
-    places = {(session.mux, session.mux_server) for session in view.sessions()}.difference(dark)
+    places = view.mux_places().difference(dark)
     servers: dict[Place, Sequence[Pane] | None] = {}
     silent: list[Place] = []
     for place in sorted(places):
@@ -76,12 +76,12 @@ def left_over(view: View, topics_seen: Iterable[str]) -> list[str]:
     return [each for each in unknown if (at := topics.parse(each)) and at.place in ("job_state", "loop_state")]
 
 
-def compare(mam: Mam, view: View, world: World) -> list[Drift]:
-    """Every difference at this moment; nothing is changed."""
+def compare(mam: Mam, view: View, world: World, missing: Sequence[Drift] | None = None) -> list[Drift]:
+    """Every difference at this moment; nothing is changed. *missing*: what `conversations` found lately."""
     now = now_ms()
     sessions = view.sessions()
     found = _panes(mam, sessions, world, now)
-    found += [drift for session in sessions if (drift := _conversation(mam, view, session)) is not None]
+    found += conversations(mam, sessions, view) if missing is None else missing
     found += [_of_finding(finding) for finding in repo_watch.findings(mam, view) if finding.code in _REPOSITORY]
     found += [drift for job in view.open_jobs() if (drift := _job(view, job)) is not None]
     found += [
@@ -168,12 +168,17 @@ def adoptable(mam: Mam, view: View, world: World) -> list[tuple[Session, str]]:
     own servers count, and only for rows that are there.
     """
     found, now = [], now_ms()
-    for session in view.sessions():
+    for session in view.rows(Session, "WHERE pane = '' ORDER BY name"):
         panes = world.servers.get((session.mux, session.mux_server)) or ()
         mine = [pane for pane in panes if pane.tag == seats.tag(mam, session.name) and not pane.dead]
-        if session.status in LIVE and not session.pane and len(mine) == 1 and not _young(session, now):
+        if session.status in LIVE and len(mine) == 1 and not _young(session, now):
             found.append((session, mine[0].id))
     return found
+
+
+def conversations(mam: Mam, sessions: Sequence[Session], view: View) -> list[Drift]:
+    """Differences of kind C: each costs a look at files."""
+    return [drift for session in sessions if (drift := _conversation(mam, view, session)) is not None]
 
 
 def _conversation(mam: Mam, view: View, session: Session) -> Drift | None:

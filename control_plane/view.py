@@ -51,6 +51,10 @@ class View:
         """Names of the sessions whose runner is connected to the broker."""
         return {name for (name,) in self.connection.execute("SELECT name FROM sessions WHERE presence = 'online'")}
 
+    def mux_places(self) -> set[tuple[str, str]]:
+        """The multiplexer servers that sessions live in: kind and server."""
+        return {(kind, server) for kind, server in self.connection.execute("SELECT mux, mux_server FROM sessions")}
+
     def job(self, job_id: str) -> Job | None:
         return self._one(Job, job_id)
 

@@ -175,8 +175,7 @@ def _add(folder: Path, path: Path, *words: str) -> None:
     for left in range(4, -1, -1):
         try:
             git.act(folder, "worktree", "add", *words)
-            entry = find(folder, path)
-            if entry is not None and not half_made(entry):
+            if gitfiles.is_linked(folder, path):
                 return
         except GitFailed as error:
             if not left or not _tripped(error):

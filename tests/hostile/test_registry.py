@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import keys, logs, proof, spool, topics
+from mam.broker import keys, logs, proof, server, spool, topics
 from mam.broker.bodies import now_ms
 from mam.broker.errors import BadName
 from mam.control_plane import audit, daemon, jobs, lives, projection
@@ -132,6 +132,10 @@ class TestTornFiles:
                 path.write_text(junk)
             job = root.delegate()
             until(lambda job=job: root.job(job).state == "reported")
+
+        (run / "monitor.json").write_text("{")
+        root.ok("down")
+        assert daemon.look(root.parts.layout) is None and server.running(root.parts.layout.broker) is None
 
     @pytest.mark.parametrize("junk", ["5", "[]", "null", '"text"', "{", ""])
     def test_a_line_of_the_audit_log_that_is_no_entry_does_not_end_the_monitor(

@@ -10,7 +10,7 @@ from collections.abc import Callable
 import pytest
 
 from mam.broker.bodies import now_ms
-from mam.control_plane import reconcile, worktrees
+from mam.control_plane import reconcile, repo_watch, worktrees
 from mam.control_plane.worktrees import Wish
 from tests.support import MAM, Root, until
 
@@ -46,9 +46,10 @@ def test_a_monitor_that_comes_back_sees_all_that_happened_meanwhile_and_nothing_
     road: Road, figure: Callable[[str, float], None]
 ) -> None:
     root = road.root
-    jobs = team(root)
     for name in (*TREES, "tree-well"):
         worktrees.prepare(root.parts, Wish(name, venv=False))
+    jobs = team(root)
+    until(lambda: trees_are_old(root), what="nobody works on the worktrees any more")
     root.kill_monitor()
 
     road.speak(EVENTS)
@@ -83,6 +84,11 @@ def rows_are_old(root: Root) -> bool:
     """Whether no row is so fresh that a difference would be taken for work in progress."""
     with root.registry.view() as view:
         return all(now_ms() - session.updated_at > reconcile.YOUNG_MS for session in view.sessions())
+
+
+def trees_are_old(root: Root) -> bool:
+    with root.registry.view() as view:
+        return all(now_ms() - row.updated_at > repo_watch.SETTLED_MS for row in view.worktrees())
 
 
 def drifts(root: Root) -> list[tuple[str, str]]:
