@@ -30,7 +30,9 @@ from mam.broker.urls import Endpoint
 
 USERS = ("control", "runner", "viewer")
 HOST = "127.0.0.1"
+CONFIG, PID_FILE = "nats.conf", "nats.pid"
 START_WITHIN_S = 10.0
+NOTED_WITHIN_S = 3.0  # a start that goes well has noted its server long before
 PASSWORD_CHARS = 43  # 32 random bytes
 # A client that died together with the server is never heard of again, since every client draws an id of its own:
 # without an end of its subscriptions the server would keep each message for it, for ever.
@@ -143,6 +145,7 @@ def configuration(folder: Path, fingerprint: str, port: int, passwords: dict[str
     users = ",\n".join(lines)
     return f"""# written by MAM at every start; edits are lost
 server_name: mam-{fingerprint}
+pid_file: {_quoted(str(folder / PID_FILE))}
 listen: "{HOST}:-1"
 max_payload: 1MB
 jetstream {{ store_dir: {_quoted(str(folder / "store"))}, max_file: 1GB, sync_interval: "10s" }}
@@ -263,7 +266,7 @@ def start(
         logs.set_aside(log)
         log_begins = log.stat().st_size if log.exists() else 0
         chosen = _choose_port(folder, port)
-        config = folder / "nats.conf"
+        config = folder / CONFIG
         _write(config, configuration(folder, fingerprint, chosen, ensure_users(secrets_dir)))
         pid = spawn([str(binary), "-c", str(config)], log, folder, [lock])
     finally:
@@ -297,10 +300,21 @@ def _lock_or_find(folder: Path, lock: int) -> Running | None:
             found = running(folder)
         if found is not None:
             return found
+        if time.monotonic() > deadline - START_WITHIN_S + NOTED_WITHIN_S:
+            stop(folder)  # nobody knows its port, and it holds the lock for ever
         if time.monotonic() > deadline:
             log = str(folder / "nats.log")
             raise ServerFailed(why="another start holds its lock and does not finish", log=log)
         time.sleep(0.01)
+
+
+def _unnoted(folder: Path) -> ProcessId | None:
+    """A server of *folder* whose starter died before it could note it: by its own pid file and its command line."""
+    try:
+        pid = int((folder / PID_FILE).read_text("ascii"))
+    except (OSError, ValueError):
+        return None
+    return proof.of(pid) if str(folder / CONFIG) in proof.command_line(pid) else None
 
 
 def _greet(folder: Path, secrets_dir: Path, fingerprint: str, started: Running, log_begins: int) -> None:
@@ -336,7 +350,7 @@ def _last_line(log: Path, begins: int) -> str:
 
 def stop(folder: Path, *, wait_s: float = 5.0) -> bool:
     """End the server of *folder*: TERM, then KILL after *wait_s*. True where one ran; twice is harmless."""
-    server = _process(_read_state(folder))
+    server = _process(_read_state(folder)) or _unnoted(folder)
     if server is None:
         return False
     for sign in (signal.SIGTERM, signal.SIGKILL):

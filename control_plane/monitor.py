@@ -78,7 +78,7 @@ class Monitor:
         self._queue: deque[Message] = deque()
         self._dropped = 0
         self._cards_kept: set[str] = set()  # topics; written on the bus's thread
-        self._stopping = False
+        self._stopping = self._announced = False
         self._due = {"tick": 0.0, "sweep": 0.0, "broker": 0.0, "slow": 0.0}
         self._seen_version = -1
         self._inode = 0
@@ -239,7 +239,7 @@ class Monitor:
             _log.error("the registry was removed or replaced: ending")
             self._stopping = True
             return
-        if daemon.look(self._layout) is None:
+        if self._announced and daemon.look(self._layout) is None:
             self._announce(ready=True)  # somebody damaged it: nobody could end us
         fresh = self._looking.tick(view, self._keeper.problem, list(self._cards_kept))
         if len(self._queue) < LOADED or time.monotonic() - self._exported > EXPORT_S:
@@ -289,6 +289,7 @@ class Monitor:
     # -- coming and going ---------------------------------------------------------------
 
     def _announce(self, *, ready: bool) -> None:
+        self._announced = True
         own = proof.me()
         state: dict[str, object] = {"pid": own.pid, "start": own.start, "boot": own.boot, "ready": ready}
         state["root"] = str(self._layout.root)

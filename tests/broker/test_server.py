@@ -112,6 +112,18 @@ def _opened(path: Path) -> int:
     return [link.resolve() for link in Path("/proc/self/fd").iterdir()].count(path)
 
 
+def test_a_server_whose_starter_died_before_it_noted_it_is_ended_by_the_next_start_and_by_stop(embedded, until):
+    first = embedded.start()
+    until(lambda: (embedded.folder / server.PID_FILE).exists())
+    (embedded.folder / "server.json").unlink()
+
+    second = embedded.start()
+    assert gone(first.pid) and server.running(embedded.folder) == second
+
+    (embedded.folder / "server.json").unlink()
+    assert server.stop(embedded.folder) is True and gone(second.pid)
+
+
 def test_a_second_start_returns_a_server_that_answers_and_no_sooner(embedded, tmp_path, until):
     gate = tmp_path / "gate"
     slow = script(tmp_path / "slow", f'while [ ! -e {gate} ]; do sleep 0.02; done\nexec {embedded.binary} "$@"\n')
@@ -249,7 +261,7 @@ def test_everything_it_writes_is_private_under_every_umask(embedded):
         os.umask(before)
     assert mode(embedded.folder) == 0o700
     files = [path for path in embedded.folder.iterdir() if path.is_file()]
-    assert {path.name for path in files} == {"lock", "nats.conf", "nats.log", "server.json"}
+    assert {path.name for path in files} == {"lock", "nats.conf", "nats.log", "nats.pid", "server.json"}
     files += list(embedded.secrets.iterdir())
     assert {path.name: oct(mode(path)) for path in files} == {path.name: "0o600" for path in files}
     assert len(list(embedded.secrets.iterdir())) == 3
