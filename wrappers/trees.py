@@ -16,6 +16,7 @@ from mam.wrappers.git import GitFailed
 
 LOCK = "mam-worktrees.lock"  # in the shared git directory: git itself lets two adds race
 BEGUN = gitfiles.BEGUN
+PRUNED_S = 0.02  # a prune that saw an entry half made takes it away a moment later
 
 
 class TreeLocked(MamError):
@@ -175,6 +176,7 @@ def _add(folder: Path, path: Path, *words: str) -> None:
     for left in range(4, -1, -1):
         try:
             git.act(folder, "worktree", "add", *words)
+            time.sleep(PRUNED_S)
             if gitfiles.is_linked(folder, path):
                 return
         except GitFailed as error:
