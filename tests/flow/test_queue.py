@@ -201,7 +201,7 @@ def test_a_reviewer_that_was_stopped_past_its_time_and_wakes_up_is_fenced_and_it
 ) -> None:
     stopped: list[dict[str, str]] = [{"gate": "stopped"}, {"report": "pass"}]
     loop = stage.plan(rev_a=[stopped, [{"report": "not_pass"}]])
-    child = stage.start(stage.changed(), loop, "--limit", "20")  # enough for the second attempt, however loaded
+    child = stage.start(stage.changed(), loop, "--limit", "40")  # enough for the second attempt, however loaded
     stage.reached(loop, "stopped", "rev-a")
     session, job = stage.root.session("rev-a"), stage.job(loop, 1, "rev-a")
     groups = {os.getpgid(session.agent_pid), os.getpgid(session.pid)}
