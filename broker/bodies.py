@@ -5,6 +5,9 @@ import secrets
 import time
 from collections.abc import Mapping
 
+# What an agent CLI's own hooks say, by `mam agent-signal`.
+HOOK_SIGNALS = ("permission", "permission_answered", "turn_ended")
+
 
 def new_id() -> str:
     """A random event id: 32 hex."""

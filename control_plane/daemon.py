@@ -19,9 +19,7 @@ from mam.wrappers import process
 # What the monitor inherits: enough to find programs and files, nothing of the pane or agent that started it.
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ", "USER", "LOGNAME", "SSL_CERT_FILE")
 _OWN_TO_A_PANE = ("MAM_SESSION", "MAM_SESSION_KEY_FILE", "MAM_SPOOL", "MAM_PANE", "MAM_VERSION")
-
-
-SAYS_WITHIN_S = 5.0
+SAYS_WITHIN_S = 5.0  # who holds the monitor's place, at its start or where its state was damaged
 
 
 class MonitorFailed(MamError):
@@ -97,18 +95,10 @@ def ensure(mam: Mam, *, wait_s: float = 15.0, say: Callable[[str], None] = lambd
     try:
         return _warned(_await_ready(mam, pid, wait_s), say)
     except KeyboardInterrupt:
-        if pid is not None:
-            _give_up(pid)
+        started = proof.of(pid) if pid is not None else None
+        if started is not None:
+            process.end_group(started)  # nobody knows of it yet
         raise
-
-
-def _give_up(pid: int, wait_s: float = 5.0) -> None:
-    """End a monitor that was started a moment ago, and of which nobody knows yet."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGTERM)
-    deadline = time.monotonic() + wait_s
-    while proof.start_time(pid) is not None and time.monotonic() < deadline:
-        time.sleep(0.02)
 
 
 def _await_ready(mam: Mam, pid: int | None, wait_s: float) -> Known:

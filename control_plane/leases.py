@@ -153,9 +153,9 @@ def release(tx: Transaction, ticket_id: str) -> None:
     settle(tx)
 
 
-def release_all(tx: Transaction, holder: str) -> None:
-    """Give back everything that *holder* has, and its places in the queue, whichever process took them."""
-    for ticket in tx.rows(Ticket, "WHERE holder = ?", (holder,)):
+def release_all(tx: Transaction, holder: str, *, but: str = "") -> None:
+    """Give back all that *holder* has and waits for, whichever process took it, *but* one ticket."""
+    for ticket in tx.rows(Ticket, "WHERE holder = ? AND id <> ?", (holder, but)):
         release(tx, ticket.id)
 
 

@@ -5,7 +5,6 @@ from collections.abc import Callable, Sequence
 
 from mam.broker.bodies import now_ms
 from mam.control_plane import leases
-from mam.control_plane.rows import Ticket
 from mam.control_plane.wiring import Mam
 
 LOOK_S = 1.0  # how often a waiting loop looks whether it is its turn, where nothing woke it
@@ -34,9 +33,7 @@ class ReviewerLease:
     def take_over(self, number: int | None) -> None:
         """Give back what a dead process of this loop still holds or waits for, but for the round that goes on."""
         with self._mam.registry.transaction() as tx:
-            for ticket in tx.rows(Ticket, "WHERE holder = ?", (self._loop_id,)):
-                if ticket.id != f"{self._loop_id}/r{number}":
-                    leases.release(tx, ticket.id)
+            leases.release_all(tx, self._loop_id, but=f"{self._loop_id}/r{number}")
 
     def hold(self, number: int, reviewers: Sequence[str]) -> bool:
         """Whether the round's reviewers are this loop's alone at the moment; asks for them where they are not."""
@@ -86,12 +83,6 @@ class ReviewerLease:
         """What was held was taken away: the next `hold` asks anew."""
         self.tokens, self._due = {}, 0.0
 
-    def release(self) -> None:
-        """
-        Give back what is held, or the place in the queue; also what a killed process of this loop still holds.
-
-        Twice is harmless. Only the one process that carries the loop out may call it.
-        """
-        with self._mam.registry.transaction() as tx:
-            leases.release_all(tx, self._loop_id)
+    def given_back(self) -> None:
+        """What was held went back with the checkpoint that left the review (`loops.save`)."""
         self._ticket, self.tokens = "", {}

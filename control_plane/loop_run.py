@@ -132,7 +132,7 @@ class LoopRun:
         faults.point("loop.saved")
         self._state = after
         if after.phase != "reviewing":
-            self._lease.release()
+            self._lease.given_back()
         happened = loop_words.happened(before, event, self._loop)
         for text in filter(None, (happened, loop_words.ending(self._state))):
             self._say(text)

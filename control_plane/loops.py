@@ -249,12 +249,10 @@ def _base(mam: Mam, tree: Path, base: str | None) -> str:
         return sha
     with mam.registry.view() as view:
         # The branch that the main checkout belongs on: it may have been switched to another one meanwhile.
-        main = view.meta("main_branch") or gitfiles.branch_of(mam.layout.root)
-    here = gitfiles.commit_of(mam.layout.root)
-    known = main is not None and (
-        (here is not None and gitfiles.branch_of(mam.layout.root) == main)
-        or git.branch_tip(mam.layout.root, main) is not None
-    )
+        on, here = gitfiles.branch_of(mam.layout.root), gitfiles.commit_of(mam.layout.root)
+        main = view.meta("main_branch") or on
+    is_here = here is not None and on == main  # then git need not be asked whether there is such a branch
+    known = main is not None and (is_here or git.branch_tip(mam.layout.root, main) is not None)
     other = f"refs/heads/{main}" if known else here or "HEAD"
     try:
         return git.ask(tree, "merge-base", other, "HEAD").split()[0]

@@ -52,15 +52,20 @@ def tend(mam: Mam, view: View, now: int, gaps: Sequence[Gap] = ()) -> None:
             _log.warning("the question %s of %s: %s", question.id, question.job, error)
 
     for order in view.orders():
-        if order.kind == "say" and order.id.startswith(_ANSWER):
+        if order.kind == "say" and order.id.startswith(_ANSWER) and _is_too_late(view, order):
             _take_back(mam, order)
+
+
+def _is_too_late(view: View, order: Order) -> bool:
+    """Whether an answer that waits to be typed belongs to a question whose job has ended, or was tried again."""
+    question = view.question(order.id.removeprefix(_ANSWER))
+    return question is not None and not _is_current(need(view, question.job), question)
 
 
 def _take_back(mam: Mam, order: Order) -> None:
     """An answer that could not be typed before its job ended is not typed at all, and keeps no other prompt away."""
     with mam.registry.transaction() as tx:
-        question = tx.question(order.id.removeprefix(_ANSWER))
-        if question is None or _is_current(need(tx, question.job), question):
+        if not _is_too_late(tx, order):
             return
         tx.drop(order)
         data = json.dumps({"reason": "the job that asked has ended"})

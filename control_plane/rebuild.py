@@ -18,12 +18,12 @@ from mam.broker.bodies import now_ms
 from mam.broker.errors import Busy, MamError
 from mam.control_plane import audit, database, locks
 from mam.control_plane.registry import Registry
-from mam.control_plane.rows import OPEN, TABLES
+from mam.control_plane.rows import TABLES
 from mam.control_plane.settings import Layout
+from mam.control_plane.view import OPEN_STATES
 
 Say = Callable[[str], None]
 SAID_EVERY = 20_000
-_OPEN = ", ".join(f"'{state}'" for state in OPEN)
 
 
 class RebuildRefused(MamError):
@@ -141,7 +141,9 @@ class _Replay:
     def _end_others(self, table: str, row: dict[str, Any]) -> None:
         """What made room for *row* stands in a line that is damaged: the rows in its way have ended, and are kept."""
         if table == "jobs":
-            end = f"UPDATE jobs SET state = 'lost', detail = ? WHERE session = ? AND state IN ({_OPEN}) AND id <> ?"
+            end = (
+                f"UPDATE jobs SET state = 'lost', detail = ? WHERE session = ? AND state IN ({OPEN_STATES}) AND id <> ?"
+            )
             why = "how it ended is in a damaged line of the log"
             self._connection.execute(end, (why, row["session"], row["id"]))
         elif table == "worktrees":

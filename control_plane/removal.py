@@ -107,7 +107,7 @@ def check(mam: Mam, row: Worktree) -> Tree | None:
         if not trees.half_made(entry) and trees.is_ours(mam.layout.root, entry):
             _check_clean(row)
             return entry
-    begun = entry is not None and entry.locked == trees.BEGUN
+    begun = entry is not None and entry.locked == gitfiles.BEGUN
     if path.is_dir() and any(path.iterdir()) and not begun:
         why, hint = "files are there that git knows no worktree for", f"move what is in {path} away"
         raise WorktreeBusy(path=row.path, why=why, hint=hint)

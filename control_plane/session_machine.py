@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+from mam.broker.bodies import HOOK_SIGNALS
 from mam.broker.events import Delivery, Presence, Signal
 from mam.control_plane import job_machine
 from mam.control_plane.rows import LIVE, OPEN, Attempt, Job, Session
@@ -47,7 +48,7 @@ def signal(session: Session, seen: Signal, *, now: int) -> Session:
             screen="gone",
             updated_at=now,
         )
-    if seen.name in ("permission", "permission_answered", "turn_ended") and session.status in LIVE:
+    if seen.name in HOOK_SIGNALS and session.status in LIVE:
         return replace(session, hook=seen.name, hook_at=now, updated_at=now)
     if seen.name == "conversation_id" and seen.conversation_id and not session.conversation:
         return replace(session, conversation=seen.conversation_id, updated_at=now)

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Any, TypeVar
 
 from mam.control_plane.rows import (
+    OPEN,
     Attempt,
     Finding,
     Job,
@@ -75,11 +76,11 @@ class View:
         return dict(self.connection.execute(query).fetchall())
 
     def open_job(self, session: str) -> Job | None:
-        found = self.rows(Job, f"WHERE session = ? AND state IN ({_OPEN_STATES})", (session,))
+        found = self.rows(Job, f"WHERE session = ? AND state IN ({OPEN_STATES})", (session,))
         return found[0] if found else None
 
     def open_jobs(self) -> list[Job]:
-        return self.rows(Job, f"WHERE state IN ({_OPEN_STATES})")
+        return self.rows(Job, f"WHERE state IN ({OPEN_STATES})")
 
     def attempt(self, job_id: str, attempt: int) -> Attempt | None:
         return self._one(Attempt, job_id, attempt)
@@ -162,7 +163,7 @@ class View:
         return int(self.connection.execute("PRAGMA data_version").fetchone()[0])
 
 
-_OPEN_STATES = "'queued', 'waiting_local_directory', 'dispatched', 'running'"
+OPEN_STATES = ", ".join(f"'{state}'" for state in OPEN)  # for a query
 
 
 def pages(view: View, scope: str | None = None, after: int = 0) -> Iterator[dict[str, Any]]:

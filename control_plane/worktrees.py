@@ -185,7 +185,7 @@ def _tree(mam: Mam, row: Worktree, say: Say) -> bool:
             return False
         if entry is not None:
             trees.check_unlocked(entry)
-        if path.is_dir() and any(path.iterdir()) and not (entry is not None and entry.locked == trees.BEGUN):
+        if path.is_dir() and any(path.iterdir()) and not (entry is not None and entry.locked == gitfiles.BEGUN):
             raise PathTaken(path=str(path), why="files are there that no worktree has", hint="move them away")
         if entry is not None:
             say(f"healing {path}")

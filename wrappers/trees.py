@@ -15,7 +15,6 @@ from mam.wrappers import git, gitfiles
 from mam.wrappers.git import GitFailed
 
 LOCK = "mam-worktrees.lock"  # in the shared git directory: git itself lets two adds race
-BEGUN = gitfiles.BEGUN
 PRUNED_S = 0.02  # a prune that saw an entry half made takes it away a moment later
 
 
@@ -89,7 +88,7 @@ def holder(folder: Path, branch: str) -> Path | None:
 
 def half_made(tree: Tree) -> bool:
     """Whether an `add` was interrupted: git marks that itself, or there is no work tree behind the entry."""
-    return tree.locked == BEGUN or tree.missing or gitfiles.own_dir(tree.path) is None
+    return tree.locked == gitfiles.BEGUN or tree.missing or gitfiles.own_dir(tree.path) is None
 
 
 def is_ours(folder: Path, tree: Tree) -> bool:
@@ -122,7 +121,7 @@ def forget_foreign(folder: Path) -> list[Path]:
 
 def check_unlocked(tree: Tree) -> None:
     """Raise TreeLocked where a person locked it: their word stands, also where the tree is not there at the moment."""
-    if tree.locked not in (None, BEGUN):
+    if tree.locked not in (None, gitfiles.BEGUN):
         raise TreeLocked(path=str(tree.path), reason=tree.locked or "no reason given")
 
 
@@ -209,7 +208,7 @@ def discard(folder: Path, path: Path) -> None:
         with contextlib.suppress(OSError):
             path.rmdir()  # an add that was interrupted early leaves an empty one
     if entry is not None:
-        if entry.locked == BEGUN:
+        if entry.locked == gitfiles.BEGUN:
             git.act(folder, "worktree", "unlock", str(entry.path))
         git.act(folder, "worktree", "remove", "--force", "--", str(entry.path))
     gitfiles.drop_stump(folder, path)

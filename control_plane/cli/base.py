@@ -62,6 +62,12 @@ def choose(words: list[str], table: Mapping[str, Callable[[list[str]], int]], de
     raise Usage(what=what, hint=f"one of: {listed}")
 
 
+def check_seconds(option: str, value: float, usual: float) -> None:
+    """Raise Usage where *value* is no time (zero, less, nan, for ever); *usual* is what could stand there."""
+    if not 0 < value < 1e9:
+        raise Usage(what=f"{option} must be above zero", hint=f"{option} {usual:g}, or leave it out")
+
+
 def add_older(parser: Parser, things: str) -> None:
     """The option whose word `ended_before` reads."""
     many = f"all {things} that ended longer ago than so many days or hours (default: MAM_KEEP_DAYS, else 30d)"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mam.broker import keys, signing, spool, topics
-from mam.broker.bodies import Producer
+from mam.broker.bodies import HOOK_SIGNALS, Producer
 from mam.broker.errors import MamError, Usage
 from mam.control_plane import settings as config
 from mam.control_plane.cli.base import Parser, verb
@@ -57,7 +57,7 @@ def _agent_signal(words: list[str]) -> int:
     args = verb(words, 1, "", "say what an agent's hook saw", _argument("name"))
     settings = config.load()
     session, key, folder = (settings.text(name) for name in ("MAM_SESSION", "MAM_SESSION_KEY_FILE", "MAM_SPOOL"))
-    if args.name not in ("permission", "permission_answered", "turn_ended") or not (session and key and folder):
+    if args.name not in HOOK_SIGNALS or not (session and key and folder):
         return 0  # run outside of a pane of ours
     topic = topics.events(session)
     body = Producer("hook").session_message(session, "signal", {"name": args.name})

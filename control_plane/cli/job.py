@@ -11,7 +11,7 @@ from mam.broker.errors import MamError, Usage
 from mam.control_plane import settings as config
 from mam.control_plane import views
 from mam.control_plane.cli import AGENT_SIDE
-from mam.control_plane.cli.base import Parser, add_older, add_root, choose, emit, ended_before, say, verb
+from mam.control_plane.cli.base import Parser, add_older, add_root, check_seconds, choose, emit, ended_before, say, verb
 from mam.control_plane.rows import LIVE, OPEN, Job
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
@@ -117,10 +117,8 @@ def _limits(mam: Mam, args: argparse.Namespace) -> "Limits":
         "heartbeat_misses": args.heartbeat_misses,
     }
     for name, value in wanted.items():
-        if value is not None and not 0 < value < 1e9:
-            option = f"--{name.removesuffix('_s').replace('_', '-')}"
-            usual = getattr(limits, name)
-            raise Usage(what=f"{option} must be above zero", hint=f"{option} {usual:g}, or leave it out")
+        if value is not None:
+            check_seconds(f"--{name.removesuffix('_s').replace('_', '-')}", value, getattr(limits, name))
     if not 0 <= args.retries <= 100:
         raise Usage(what=f"--retries {args.retries} is none of 0 to 100", hint="--retries 2")
     limits = limits._replace(retries=args.retries)

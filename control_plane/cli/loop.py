@@ -9,7 +9,7 @@ from mam.broker.bodies import now_ms
 from mam.broker.errors import Usage
 from mam.control_plane import settings as config
 from mam.control_plane import views
-from mam.control_plane.cli.base import Parser, add_older, add_root, choose, emit, ended_before, say, verb
+from mam.control_plane.cli.base import Parser, add_older, add_root, check_seconds, choose, emit, ended_before, say, verb
 from mam.control_plane.rows import Loop
 from mam.control_plane.wiring import Mam
 
@@ -73,8 +73,6 @@ def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
     from mam.control_plane.cli.job import read_brief
     from mam.control_plane.jobs import check_brief
 
-    if args.pick is not None and args.pick < 1:
-        raise Usage(what=f"--pick {args.pick} picks nobody", hint="--pick 2")
     if bool(args.creator) == args.review_only:
         raise Usage(what="a loop has a creator, or is --review-only", hint="--creator AGENT, or --review-only")
     task = check_brief(*read_brief(args.task, mam.settings.cwd))
@@ -133,9 +131,10 @@ def _limits(mam: Mam, limit_s: float | None) -> Any:
     from mam.control_plane import jobs
 
     limits = jobs.default_limits(mam)
-    if limit_s is not None and not 0 < limit_s < 1e9:
-        raise Usage(what="--limit must be above zero", hint="--limit 3600, or leave it out")
-    return limits if limit_s is None else limits._replace(limit_s=limit_s)
+    if limit_s is None:
+        return limits
+    check_seconds("--limit", limit_s, 3600)
+    return limits._replace(limit_s=limit_s)
 
 
 def _resume(words: list[str]) -> int:

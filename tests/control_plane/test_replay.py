@@ -76,26 +76,6 @@ def test_a_difference_is_seen(desk: Desk, recorded: Path) -> None:
     assert [each.same for each in played] == [False, True, True]
 
 
-def test_all_jobs_of_one_agent_are_played_and_what_came_after_a_cancel_changes_nothing(
-    desk: Desk, tmp_path: Path
-) -> None:
-    desk.session()
-    names = [f"job-0000000{number}" for number in (1, 2, 3)]
-    for job_id in names:
-        job = desk.job("writer", job_id)
-        desk.take(job_id, desk.wire(job_id, "started"))
-        if job_id == names[1]:
-            jobs.cancel(desk.mam, job_id)
-        desk.take(job_id, desk.report(job))
-    path = tmp_path / "events.jsonl"
-    with desk.mam.registry.view() as view:
-        path.write_text("".join(f"{line}\n" for line in replay.export(view, names)), "utf-8")
-
-    for seed in range(5):
-        played = replay.play(desk.mam.layout, replay.read(path), seed=seed, duplicate=0.5, delay=0.5)
-        assert [each.same for each in played] == [True, True, True]
-
-
 @pytest.mark.parametrize(
     "bad", ["", "[]\n", "no json\n", '{"format": "other"}\n', '{"format": "mam-events/1"}\n{"of": "x"}\n']
 )
