@@ -6,7 +6,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -155,6 +156,18 @@ class Root:
         running = server.running(layout.broker)
         assert running is not None
         return MqttBus(server.endpoint(layout.secrets, running.port, "viewer"), topics.root(self.parts.fingerprint))
+
+    @contextmanager
+    def asleep(self, pid: int) -> Generator[None]:
+        """The process *pid* stopped (SIGSTOP), but never while it holds the registry's lock: others go on beside it."""
+        look = ["ps", "-o", "state=", "-p", str(pid)]
+        try:
+            with self.registry.locked():
+                os.kill(pid, signal.SIGSTOP)
+                until(lambda: subprocess.check_output(look, text=True).startswith("T"), what="it is stopped")
+            yield
+        finally:
+            os.kill(pid, signal.SIGCONT)
 
     def kill_monitor(self) -> None:
         known = daemon.look(self.parts.layout)

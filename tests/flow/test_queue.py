@@ -178,14 +178,12 @@ def test_a_stopped_loop_that_wakes_up_after_its_time_is_fenced_and_asks_again(st
         slept, other = stage.plan(rev_a=[GATED]), stage.plan(rev_a=[[{"report": "not_pass"}]])
         child = stage.start(stage.changed(), slept)
         stage.reached(slept, "gate", "rev-a")
-        os.kill(child.pid, signal.SIGSTOP)
-        until(lambda: not stage.root.ok("queue")["held"], within_s=60, what="the lease is over")
-        stage.go(slept, "gate")
-        stage.idle("rev-a")
-        taken = stage.run(stage.changed(), other)
-        assert taken.code == 3, "the reviewer works for the other loop meanwhile"
-
-        os.kill(child.pid, signal.SIGCONT)
+        with stage.root.asleep(child.pid):
+            until(lambda: not stage.root.ok("queue")["held"], within_s=60, what="the lease is over")
+            stage.go(slept, "gate")
+            stage.idle("rev-a")
+            taken = stage.run(stage.changed(), other)
+            assert taken.code == 3, "the reviewer works for the other loop meanwhile"
 
         assert child.wait(90) == 0
         assert [review.verdict for review in stage.state(slept).round.reviews] == ["pass"]

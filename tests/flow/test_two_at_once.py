@@ -1,7 +1,6 @@
 """Verbs that meet each other, control roots that are copies, monitors that go: nobody's work is harmed."""
 
 import os
-import signal
 import subprocess
 import time
 from collections.abc import Callable
@@ -169,12 +168,9 @@ def test_the_job_of_an_agent_that_was_started_anew_is_lost_and_the_agent_is_not(
     until(lambda: root.job(job).state == "running")
     monitor = daemon.look(root.parts.layout)
     assert monitor is not None
-    os.kill(monitor.process.pid, signal.SIGSTOP)  # it sees nothing of what comes between
-    try:
-        root.mam("agent", "stop", "writer", "--force")
-        root.mam("agent", "resume", "writer", "--no-wait")
-    finally:
-        os.kill(monitor.process.pid, signal.SIGCONT)
+    with root.asleep(monitor.process.pid):  # it sees nothing of what comes between
+        root.ok("agent", "stop", "writer", "--force")
+        root.ok("agent", "resume", "writer", "--no-wait")
 
     until(lambda: root.job(job).state == "lost")
     until(lambda: root.session("writer").status == "running")
