@@ -78,8 +78,8 @@ class BadName(MamError):
 class Busy(MamError):
     code = "busy"
     exit_code = 75  # EX_TEMPFAIL: the same command may work later
-    message = "{what} is in use (waited {waited_s:g} s)"
-    remedy_text = "try again; if it stays so, `mam doctor` names the holder"
+    message = "{what} is in use by {holder} (waited {waited_s:g} s)"
+    remedy_text = "try again; a holder that somebody stopped goes on after `kill -CONT` with its pid"
 
 
 class BrokerUnreachable(MamError):

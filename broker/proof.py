@@ -68,6 +68,14 @@ def command_line(pid: int) -> list[str]:
         return []
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether *pid* stands still until somebody sends it SIGCONT; False where this system does not tell."""
+    try:
+        return (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0] in (b"T", b"t")
+    except OSError:
+        return False
+
+
 def of(pid: int) -> ProcessId | None:
     """The identity of a running process, or None."""
     start = start_time(pid)

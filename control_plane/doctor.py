@@ -4,6 +4,7 @@ import os
 import shutil
 import sqlite3
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -13,7 +14,7 @@ from mam.broker.bodies import now_ms
 from mam.broker.bus import Bus, Message
 from mam.broker.errors import MamError
 from mam.broker.mqtt import MqttBus
-from mam.control_plane import daemon, root, seats
+from mam.control_plane import daemon, locks, root, seats
 from mam.control_plane.rows import LIVE
 from mam.control_plane.wiring import Mam
 from mam.wrappers import git, muxes, tmux
@@ -22,6 +23,7 @@ from mam.wrappers.mux import LookFailed
 State = Literal["fine", "not yet", "broken"]
 WAL_BUG_FIXED = (3, 51, 3)
 ROUND_TRIP_S = 3.0
+KEPT_S = 1.0
 
 
 class Finding(NamedTuple):
@@ -65,9 +67,23 @@ def _registry(mam: Mam) -> Iterator[Finding]:
     if answer != "ok":
         yield Finding("registry", "broken", answer, "mam down, then mam registry rebuild")
         return
+    kept = _kept(mam.layout.registry_lock)
+    if kept:
+        yield Finding("registry", "broken", f"its lock is kept by {kept}", "wait for it, or `kill -CONT` a stopped one")
+        return
     version = tuple(int(part) for part in sqlite3.sqlite_version.split("."))
     note = "" if version >= WAL_BUG_FIXED else ", its WAL defect is held off by our lock"
     yield Finding("registry", "fine", f"SQLite {sqlite3.sqlite_version}{note}")
+
+
+def _kept(lock: Path) -> str:
+    """Who keeps a lock that is held for moments only; empty where nobody does, or holders change."""
+    deadline, first = time.monotonic() + KEPT_S, locks.holder(lock)
+    while locks.is_held(lock) and locks.holder(lock) == first:
+        if time.monotonic() > deadline:
+            return first
+        time.sleep(0.05)
+    return ""
 
 
 def _shield(mam: Mam) -> Iterator[Finding]:

@@ -12,7 +12,12 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
+from mam.broker import proof
 from mam.broker.errors import Busy
+
+_PROC = Path("/proc")
+_LISTED = _PROC / "locks"
+COMMAND_CHARS = 120
 
 
 @contextmanager
@@ -64,7 +69,7 @@ def take(descriptor: int, path: Path, wait_s: float) -> None:
         return
     except BlockingIOError as error:
         if wait_s <= 0:  # only asked: no thread may be left behind to wait
-            raise Busy(what=str(path), waited_s=wait_s) from error
+            raise _busy(descriptor, path, wait_s) from error
     held = threading.Event()
     same = os.dup(descriptor)
 
@@ -75,4 +80,37 @@ def take(descriptor: int, path: Path, wait_s: float) -> None:
 
     threading.Thread(target=wait, daemon=True).start()  # the call itself knows no limit
     if not held.wait(wait_s):
-        raise Busy(what=str(path), waited_s=wait_s)
+        raise _busy(descriptor, path, wait_s)
+
+
+def _busy(descriptor: int, path: Path, wait_s: float) -> Busy:
+    return Busy(what=str(path), holder=holder(descriptor), waited_s=wait_s)
+
+
+def holder(lock: int | Path) -> str:
+    """
+    Who holds a lock now, with pid, command and whether it is stopped; "somebody" where this system does not tell.
+
+    Linux lists the locks of all processes with the inodes of their files; an inode's number alone may be that of a
+    file on another disk.
+    """
+    try:
+        there = os.stat(lock)
+        listed = [line.split() for line in _LISTED.read_text("ascii").splitlines()]
+        for words in listed:
+            if words[1] != "FLOCK" or words[5].rpartition(":")[2] != str(there.st_ino):
+                continue
+            pid = int(words[4])
+            if any(_is_same(there, opened) for opened in (_PROC / str(pid) / "fd").iterdir()):
+                command = " ".join(proof.command_line(pid))[:COMMAND_CHARS]
+                return f"pid {pid} ({'stopped: ' if proof.is_stopped(pid) else ''}{command})"
+    except (OSError, IndexError, ValueError):
+        pass
+    return "somebody"
+
+
+def _is_same(there: os.stat_result, opened: Path) -> bool:
+    try:
+        return os.path.samestat(there, opened.stat())
+    except OSError:
+        return False

@@ -64,7 +64,7 @@ def pick(
             renew_at = time.monotonic() + lease_s / 3
             while waits(mam, ticket) and time.monotonic() < renew_at:
                 if time.monotonic() > deadline:
-                    raise Busy(what=f"the pool {role}", waited_s=wait_s)
+                    raise Busy(what=f"the pool {role}", holder="other loops", waited_s=wait_s)
                 time.sleep(0.2)
     finally:
         with mam.registry.transaction() as tx:

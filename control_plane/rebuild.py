@@ -10,7 +10,7 @@ import json
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,16 +53,18 @@ def rebuild(layout: Layout, *, past_damage: bool = False, say: Say = lambda _: N
     Replay `audit.jsonl` into a new database; the old files are set aside under `.mam/backups`, never removed.
 
     Until the last step nothing is changed. Raises RebuildRefused while a monitor
-    runs or where there is no log, AuditDamaged unless *past_damage*.
+    runs or where there is no log, Busy, AuditDamaged unless *past_damage*.
     """
     if not layout.audit.exists():
         raise RebuildRefused(root=str(layout.root), why=f"there is no {layout.audit}", hint="copy a backup, if any")
-    try:
-        writers = Registry(layout.database, layout.registry_lock, by="rebuild").locked()
-        with locks.hold(layout.monitor_lock, wait_s=0.5), writers:
-            return _rebuild(layout, past_damage, say)
-    except Busy as error:
-        raise RebuildRefused(root=str(layout.root), why="its monitor runs", hint="`mam down` first") from error
+    writers = Registry(layout.database, layout.registry_lock, by="rebuild").locked()
+    with ExitStack() as held:
+        try:
+            held.enter_context(locks.hold(layout.monitor_lock, wait_s=0.5))
+        except Busy as error:
+            raise RebuildRefused(root=str(layout.root), why="its monitor runs", hint="`mam down` first") from error
+        held.enter_context(writers)
+        return _rebuild(layout, past_damage, say)
 
 
 def _rebuild(layout: Layout, past_damage: bool, say: Say) -> Rebuilt:

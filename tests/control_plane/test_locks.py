@@ -1,5 +1,6 @@
 import fcntl
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -48,6 +49,21 @@ def test_a_lock_that_is_held_is_busy_and_who_gave_up_waiting_never_keeps_it(hold
     holder.communicate("go\n")
 
     until(lambda: free(tmp_path / "lock"))
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="this system lists no locks")
+def test_who_holds_a_lock_is_named_and_that_it_is_stopped(holder, tmp_path: Path) -> None:
+    def said() -> str:
+        with pytest.raises(Busy) as caught, locks.hold(tmp_path / "lock", wait_s=0):
+            pass
+        return str(caught.value)
+
+    assert f"in use by pid {holder.pid} ({sys.executable} -c" in said()
+    holder.send_signal(signal.SIGSTOP)
+    until(lambda: f"in use by pid {holder.pid} (stopped: {sys.executable} -c" in said())
+    holder.kill()
+    holder.wait()
+    assert locks.holder(tmp_path / "lock") == "somebody"
 
 
 def test_a_lock_is_taken_as_soon_as_its_holder_is_killed(holder, tmp_path: Path) -> None:

@@ -7,6 +7,8 @@ import signal
 import subprocess
 from pathlib import Path
 
+import pytest
+
 from mam.broker import proof, server, topics
 from mam.broker.mqtt import MqttBus
 from mam.control_plane import daemon
@@ -46,6 +48,17 @@ def test_a_secret_that_others_may_read_is_broken_and_fix_repairs_it(root: Root) 
     assert root.mam("doctor").code == 1
     assert states(root, "--fix")["secrets"] == "fine"
     assert key.stat().st_mode & 0o777 == 0o600
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="this system lists no locks")
+def test_who_keeps_the_registry_locked_is_named(root: Root) -> None:
+    root.mam("down")
+    with root.registry.locked():
+        found = root.mam("doctor", "--json").json["findings"]
+
+    kept = next(finding for finding in found if finding["what"] == "registry")
+    assert kept["state"] == "broken" and f"pid {os.getpid()}" in kept["detail"]
+    assert states(root)["registry"] == "fine"
 
 
 def test_a_dead_agent_is_broken_and_the_remedy_is_the_next_command(root: Root) -> None:
