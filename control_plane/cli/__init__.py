@@ -119,7 +119,7 @@ def _run(words: list[str]) -> int:
     if name.startswith("-"):
         raise Usage(what=f"{name} stands before the verb", hint="options come after it: `mam status --root DIR`")
     if name == "job" and len(words) > 1 and words[1] in AGENT_SIDE:
-        module = "agent_side"
+        module = "agent_report" if words[1] == "report" else "agent_side"
     elif name in VERBS:
         module = VERBS[name][0]
     elif name in INTERNAL:
