@@ -16,7 +16,7 @@ from typing import NamedTuple
 from mam.agents import catalog
 from mam.broker import keys, server
 from mam.broker.bodies import now_ms
-from mam.control_plane import daemon, jobs, lives, root, seats, sessions
+from mam.control_plane import daemon, delegation, jobs, lives, root, seats, sessions
 from mam.control_plane import settings as config
 from mam.control_plane.registry import Registry
 from mam.control_plane.rows import Attempt, Job, Session
@@ -102,7 +102,7 @@ def cli(runs: int = 21) -> list[Figure]:
         job = job_row("job-heartbeat", mam, "agent-0", "running")
         Path(job.folder).mkdir()
         keys.create(mam.layout.job_key(job.id))
-        jobs.write_record(mam.layout, job)
+        delegation.write_record(mam.layout, job)
         run_dir = mam.layout.run_dir("agent-0")
         (run_dir / "outbox").mkdir(parents=True)
         os.mkfifo(run_dir / "wake")
@@ -134,7 +134,7 @@ def deliver(count: int = 20, mux: str = "auto") -> list[Figure]:
         session = sessions.await_ready(mam, "writer", wait_s=30)
         taken_ms = []
         for _ in range(count):
-            job = jobs.delegate(mam, "writer", "bench")
+            job = delegation.delegate(mam, "writer", "bench")
             while jobs.exit_code(job) is None:
                 time.sleep(0.01)
                 with mam.registry.view() as view:

@@ -10,7 +10,7 @@ from mam.broker.bodies import Producer, now_ms
 from mam.broker.mqtt import MqttBus
 from mam.broker.signing import seal
 from mam.broker.urls import Endpoint
-from mam.control_plane import bench, daemon, jobs, liveness, reconcile, sessions, watch
+from mam.control_plane import bench, daemon, delegation, jobs, liveness, reconcile, sessions, watch
 from mam.control_plane.bench import Figure
 from mam.control_plane.inbox import Inbox
 from mam.control_plane.keyring import Keyring
@@ -36,7 +36,7 @@ def events(count: int = 10_000) -> list[Figure]:
     with bench.place() as mam:
         with mam.registry.transaction() as tx:
             tx.put(bench.session_row("agent-0", mam))
-        job = jobs.delegate(mam, "agent-0", "bench", job_id="job-bench0001")
+        job = delegation.delegate(mam, "agent-0", "bench", job_id="job-bench0001")
         daemon.ensure(mam)
         running = server.running(mam.layout.broker)
         assert running is not None

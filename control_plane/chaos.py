@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker import chaos, topics
-from mam.control_plane import bench, daemon, jobs, sessions, verify
+from mam.control_plane import bench, daemon, delegation, sessions, verify
 from mam.control_plane.jobs import need
 from mam.control_plane.rows import OPEN
 from mam.control_plane.wiring import Mam
@@ -64,7 +64,7 @@ def _delegate(mam: Mam, names: list[str], wanted: dict[str, dict[str, str]], cou
             continue
         ending = _ENDINGS[len(wanted) % len(_ENDINGS)]
         steps = [{"started": {}}, {"progress": "at work"}, {"report": {"text": "done", **ending}}]
-        job = jobs.delegate(mam, name, f"play it\nSCRIPT: {json.dumps(steps)}\n")
+        job = delegation.delegate(mam, name, f"play it\nSCRIPT: {json.dumps(steps)}\n")
         wanted[job.id] = ending
 
 

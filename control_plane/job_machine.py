@@ -94,6 +94,26 @@ def cancel(job: Job, attempt: Attempt, reason: str, *, now: int) -> tuple[Job, A
     return ended, replace(attempt, ended_at=attempt.ended_at or now)
 
 
+def again(job: Job, session: str, *, now: int) -> Job:
+    """The next attempt of an ended job, on *session*: nothing of how the last one ended stays."""
+    return replace(
+        job,
+        session=session,
+        state="queued",
+        attempt=job.attempt + 1,
+        updated_at=now,
+        ended_at=None,
+        result=None,
+        verdict=None,
+        detail=None,
+        summary=None,
+        report_sha256=None,
+        report_bytes=None,
+        seen_sha=None,
+        late=0,
+    )
+
+
 class Overdue(NamedTuple):
     state: str
     detail: str

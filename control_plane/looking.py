@@ -7,7 +7,17 @@ from dataclasses import replace
 from pathlib import Path
 
 from mam.broker.errors import MamError
-from mam.control_plane import job_machine, jobs, leases, liveness, projection, questions, reconcile, repo_watch, watch
+from mam.control_plane import (
+    delegation,
+    job_machine,
+    leases,
+    liveness,
+    projection,
+    questions,
+    reconcile,
+    repo_watch,
+    watch,
+)
 from mam.control_plane.gaps import Gaps
 from mam.control_plane.inbox import Inbox
 from mam.control_plane.registry import Registry
@@ -133,7 +143,7 @@ class Looking:
             if time.monotonic() < self._refused.get(job.id, (0.0,))[0]:
                 continue
             try:
-                again = jobs.retry(self._mam, job.id)
+                again = delegation.retry(self._mam, job.id)
                 _log.warning("job %s: attempt %d of at most %d", job.id, again.attempt, again.retries + 1)
             except (MamError, OSError) as error:  # a folder that cannot be written must not end the look at all others
                 remedy = error.remedy if isinstance(error, MamError) else f"see {job.folder}"

@@ -7,7 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mam.broker.bodies import now_ms
-from mam.control_plane import benches, jobs, loop_briefs, loop_files, verdicts
+from mam.control_plane import benches, delegation, jobs, loop_briefs, loop_files, verdicts
+from mam.control_plane.delegation import Part
 from mam.control_plane.inbox import file_sha256
 from mam.control_plane.loop_briefs import Change, Finding, Place
 from mam.control_plane.loop_machine import Ask, Reviewed, Round, State, Work, WorkEnded
@@ -51,7 +52,7 @@ def _is_done(job: Job) -> bool:
 
 
 class LoopJobs:
-    def __init__(self, mam: Mam, loop: Loop, limits: jobs.Limits | None) -> None:
+    def __init__(self, mam: Mam, loop: Loop, limits: delegation.Limits | None) -> None:
         self._mam, self._loop, self._limits = mam, loop, limits
 
     @property
@@ -81,7 +82,7 @@ class LoopJobs:
         """
         Have that attempt on its way; done again after a crash it finds what was done.
 
-        Raises BenchFailed, and what jobs.delegate and jobs.retry raise.
+        Raises BenchFailed, and what delegation.delegate and delegation.retry raise.
         """
         if isinstance(order, Work):
             self._work(state, order, attempt)
@@ -93,7 +94,7 @@ class LoopJobs:
         task, head = self._task, state.rounds[-2].head if len(state.rounds) > 1 else None
         text = loop_briefs.work(task) if order.round == 1 else self._rework(task, state, order.round)
         place = Place(self._loop.worktree, self._loop.branch, self._loop.base_sha, head)
-        part = jobs.Part(self._loop.id, order.round, place.line())
+        part = Part(self._loop.id, order.round, place.line())
         self._send(state.creator, None, attempt, text, self._loop.title, part)
 
     def _rework(self, task: str, state: State, number: int) -> str:
@@ -122,7 +123,7 @@ class LoopJobs:
             text = loop_briefs.review(self._task, place, bench, self._loop.test_command, change)
             tree = bench.tree
         tip = at.head if self._loop.isolation == "worktree" else at.tip
-        part = jobs.Part(self._loop.id, at.number, place.line(), at.base, at.head, tree, tip)
+        part = Part(self._loop.id, at.number, place.line(), at.base, at.head, tree, tip)
         title = f"review of {at.head[:12]}: {self._loop.title}"
         self._send(order.reviewer, order.reviewer, attempt, text, title, part)
 
@@ -143,14 +144,16 @@ class LoopJobs:
         with self._mam.registry.view() as view:
             return view.job(job_id(self._loop.id, number, reviewer))
 
-    def _send(self, session: str, reviewer: str | None, attempt: int, text: str, title: str, part: jobs.Part) -> None:
+    def _send(self, session: str, reviewer: str | None, attempt: int, text: str, title: str, part: Part) -> None:
         name, job = job_id(self._loop.id, part.round, reviewer), self._job(part.round, reviewer)
         if job is None:
             # Without a row it is what a crash left of this very job: nobody else uses its name, and we hold the loop.
             shutil.rmtree(self._mam.layout.jobs / name, ignore_errors=True)
-            job = jobs.delegate(self._mam, session, text, title=title, job_id=name, limits=self._limits, part=part)
+            job = delegation.delegate(
+                self._mam, session, text, title=title, job_id=name, limits=self._limits, part=part
+            )
         elif job.attempt < attempt:
-            job = jobs.retry(self._mam, name)
+            job = delegation.retry(self._mam, name)
         copy = loop_files.round_folder(self._loop, part.round) / (f"brief-{reviewer}.md" if reviewer else "brief.md")
         if not copy.exists():
             shutil.copyfile(job.brief_path, copy)

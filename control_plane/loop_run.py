@@ -18,6 +18,7 @@ from mam.broker.errors import MamError
 from mam.control_plane import (
     benches,
     daemon,
+    delegation,
     jobs,
     leases,
     loop_files,
@@ -55,7 +56,7 @@ _IMPOSSIBLE = (
     jobs.SessionNotRunning,
     jobs.UnknownSession,
     jobs.JobArchived,
-    jobs.JobFilesGone,
+    delegation.JobFilesGone,
     benches.BenchFailed,
 )
 
@@ -75,7 +76,7 @@ class IdentityChanged(MamError):
 class LoopRun:
     """One process's hold on one loop; the caller holds the loop's lock (`loops.held`)."""
 
-    def __init__(self, mam: Mam, loop: Loop, say: Say, limits: jobs.Limits | None = None) -> None:
+    def __init__(self, mam: Mam, loop: Loop, say: Say, limits: delegation.Limits | None = None) -> None:
         self._mam, self._loop, self._say = mam, loop, say
         self._state = loops.state_of(loop)
         self._jobs = LoopJobs(mam, loop, limits)

@@ -13,7 +13,7 @@ from pathlib import Path
 from mam.broker import keys, server
 from mam.broker.bodies import now_ms
 from mam.broker.errors import FileRefused, Usage
-from mam.control_plane import daemon, filesystems, job_machine, jobs, seats
+from mam.control_plane import daemon, delegation, filesystems, job_machine, seats
 from mam.control_plane.registry import Registry, Transaction
 from mam.control_plane.rows import LIVE, OPEN, Job, Loop, Worktree
 from mam.control_plane.settings import Layout
@@ -125,7 +125,7 @@ def moved(mam: Mam) -> None:
                 here = replace(job, folder=_there(job.folder, old, new))
                 tx.put(here)
                 if job.archived_at is None:
-                    jobs.write_record(mam.layout, here)
+                    delegation.write_record(mam.layout, here)
         for session in tx.sessions():
             binding = {name: _there(path, old, new) for name, path in json.loads(session.binding).items()}
             cwd, mux_server = _tree_path_there(session.cwd, old, new), _there(session.mux_server, old, new)

@@ -52,10 +52,10 @@ def run(words: list[str]) -> int:
 
 def _probe(mam: Mam, args: argparse.Namespace) -> int:
     """Prove that an agent takes a turn, from inside its own sandbox: its verbs must reach the registry."""
-    from mam.control_plane import daemon, jobs
+    from mam.control_plane import daemon, delegation, jobs
 
     daemon.ensure(mam, say=say)
-    job = jobs.delegate(mam, args.probe, PROBE_TASK, title="probe by mam doctor")
+    job = delegation.delegate(mam, args.probe, PROBE_TASK, title="probe by mam doctor")
     say(f"{job.id}: waiting for {args.probe}")
     deadline = time.monotonic() + args.timeout
     watch = mam.registry.watch()

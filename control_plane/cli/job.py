@@ -17,7 +17,7 @@ from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
 
 if TYPE_CHECKING:
-    from mam.control_plane.jobs import Limits
+    from mam.control_plane.delegation import Limits
 
 
 MONITOR_LOOK_S = 2.0
@@ -62,7 +62,7 @@ def _open(args: argparse.Namespace) -> Mam:
 
 
 def _delegate(words: list[str]) -> int:
-    from mam.control_plane import daemon, jobs
+    from mam.control_plane import daemon, delegation
 
     def build(parser: Parser) -> None:
         _places(parser)
@@ -84,8 +84,8 @@ def _delegate(words: list[str]) -> int:
 
     args = verb(words, 2, "mam job delegate --to writer --brief task.md --wait", "hand work to an agent", build)
     mam = _open(args)
-    task = jobs.check_brief(*read_brief(args.brief, mam.settings.cwd))
-    job = jobs.delegate(mam, args.to, task, title=args.title, job_id=args.id, limits=_limits(mam, args))
+    task = delegation.check_brief(*read_brief(args.brief, mam.settings.cwd))
+    job = delegation.delegate(mam, args.to, task, title=args.title, job_id=args.id, limits=_limits(mam, args))
     known = daemon.ensure_after(mam, "the job is kept and will be sent", say)
     if args.wait:
         wait_s = args.timeout if args.timeout is not None else job.limit_s + 60 if known else 1.0
@@ -95,7 +95,7 @@ def _delegate(words: list[str]) -> int:
 
 
 def read_brief(source: str, cwd: Path) -> tuple[bytes, str]:
-    from mam.control_plane.jobs import BRIEF_LIMIT_BYTES, BriefRefused
+    from mam.control_plane.delegation import BRIEF_LIMIT_BYTES, BriefRefused
 
     try:
         if source == "-":
@@ -107,9 +107,9 @@ def read_brief(source: str, cwd: Path) -> tuple[bytes, str]:
 
 
 def _limits(mam: Mam, args: argparse.Namespace) -> "Limits":
-    from mam.control_plane import jobs
+    from mam.control_plane import delegation
 
-    limits = jobs.default_limits(mam)
+    limits = delegation.default_limits(mam)
     wanted = {
         "started_within_s": args.started_within,
         "deliver_within_s": args.deliver_within,
@@ -267,7 +267,7 @@ def _cancel(words: list[str]) -> int:
 
 
 def _retry(words: list[str]) -> int:
-    from mam.control_plane import daemon, jobs
+    from mam.control_plane import daemon, delegation, jobs
 
     def build(parser: Parser) -> None:
         _one(parser)
@@ -277,7 +277,7 @@ def _retry(words: list[str]) -> int:
     mam = _open(args)
     with mam.registry.view() as view:
         jobs.check_own(view, args.job)
-    job = jobs.retry(mam, args.job, args.to)
+    job = delegation.retry(mam, args.job, args.to)
     daemon.ensure_after(mam, "the job is kept and will be sent", say)
     emit(args, views.job_data(job), f"{job.id}: attempt {job.attempt}, {job.state}")
     return 0

@@ -71,7 +71,7 @@ def _carry_out(args: argparse.Namespace, mam: Mam, loop: Loop, limits: Any) -> i
 def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
     from mam.control_plane import loops
     from mam.control_plane.cli.job import read_brief
-    from mam.control_plane.jobs import check_brief
+    from mam.control_plane.delegation import check_brief
 
     if bool(args.creator) == args.review_only:
         raise Usage(what="a loop has a creator, or is --review-only", hint="--creator AGENT, or --review-only")
@@ -128,9 +128,9 @@ def _limit(parser: Parser) -> None:
 
 
 def _limits(mam: Mam, limit_s: float | None) -> Any:
-    from mam.control_plane import jobs
+    from mam.control_plane import delegation
 
-    limits = jobs.default_limits(mam)
+    limits = delegation.default_limits(mam)
     if limit_s is None:
         return limits
     check_seconds("--limit", limit_s, 3600)

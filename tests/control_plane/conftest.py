@@ -12,7 +12,7 @@ import pytest
 from mam.broker import keys, topics
 from mam.broker.bodies import Producer, now_ms
 from mam.broker.signing import seal
-from mam.control_plane import jobs, root
+from mam.control_plane import delegation, jobs, root
 from mam.control_plane import settings as config
 from mam.control_plane.inbox import Inbox, Settling
 from mam.control_plane.keyring import Keyring
@@ -63,7 +63,7 @@ class Desk:
         return row
 
     def job(self, session: str = "writer", job_id: str = "job-00000001") -> Job:
-        return jobs.delegate(self.mam, session, "do it", job_id=job_id)
+        return delegation.delegate(self.mam, session, "do it", job_id=job_id)
 
     def wire(
         self, of: str, kind: str, data: Mapping[str, Any] | None = None, *, attempt: int = 1, **body: Any

@@ -5,7 +5,7 @@ import pytest
 
 from mam.broker import keys, topics
 from mam.broker.signing import seal
-from mam.control_plane import jobs, watch
+from mam.control_plane import delegation, jobs, watch
 
 from .conftest import Desk
 
@@ -72,7 +72,7 @@ def test_two_bodies_in_one_slot_are_an_equivocation(busy: Desk) -> None:
 def test_events_of_an_earlier_attempt_are_fenced_out(busy: Desk) -> None:
     old = busy.row(JOB)
     jobs.cancel(busy.mam, JOB)
-    jobs.retry(busy.mam, JOB)
+    delegation.retry(busy.mam, JOB)
 
     outcomes = busy.take(JOB, busy.wire(JOB, "started"), busy.report(old), busy.wire(JOB, "started", attempt=3))
 
@@ -83,7 +83,7 @@ def test_events_of_an_earlier_attempt_are_fenced_out(busy: Desk) -> None:
 def test_what_an_earlier_attempt_said_is_kept_without_effect_and_once(busy: Desk) -> None:
     report = busy.report(busy.row(JOB))
     jobs.cancel(busy.mam, JOB)
-    jobs.retry(busy.mam, JOB)
+    delegation.retry(busy.mam, JOB)
     before = busy.row(JOB)
 
     assert busy.take(JOB, report, busy.wire(JOB, "heartbeat")) == ["stale_attempt", "accepted"]

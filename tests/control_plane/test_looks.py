@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mam.broker import proof
-from mam.control_plane import jobs, reconcile, seats, watch, why
+from mam.control_plane import delegation, jobs, reconcile, seats, watch, why
 from mam.control_plane.looking import DARK_S, Looking
 from mam.control_plane.rows import Finding
 from mam.control_plane.sweep import Sweep
@@ -34,8 +34,8 @@ def test_a_job_that_cannot_be_tried_again_is_one_finding_and_no_line_of_the_log_
     desk: Desk, looking: Looking, caplog: pytest.LogCaptureFixture, gone: str
 ) -> None:
     desk.session()
-    limits = jobs.default_limits(desk.mam)._replace(retries=2)
-    job = jobs.delegate(desk.mam, "writer", "do it", job_id="job-00000001", limits=limits)
+    limits = delegation.default_limits(desk.mam)._replace(retries=2)
+    job = delegation.delegate(desk.mam, "writer", "do it", job_id="job-00000001", limits=limits)
     with desk.mam.registry.transaction() as tx:
         tx.put(replace(job, state="lost"))
     (Path(job.folder) / gone).unlink()

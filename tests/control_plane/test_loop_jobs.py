@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mam.broker import topics
 from mam.broker.errors import BadName
-from mam.control_plane import jobs, loop_jobs, loop_machine, loops
+from mam.control_plane import delegation, jobs, loop_jobs, loop_machine, loops
 from mam.control_plane.loop_jobs import LoopJobs, job_id
 from mam.control_plane.loop_machine import Ask, Began, State, Work
 from mam.control_plane.rows import Loop, StepMark
@@ -100,7 +100,7 @@ def test_a_further_order_waits_for_a_further_attempt_whatever_the_first_one_was_
 def test_a_job_that_was_tried_again_by_itself_is_taken_over(desk: Desk, made: LoopJobs) -> None:
     send(desk, made, WORK)
     jobs.cancel(desk.mam, "loop-1-w1")
-    jobs.retry(desk.mam, "loop-1-w1")
+    delegation.retry(desk.mam, "loop-1-w1")
 
     assert send(desk, made, Work(1, 2)) == 2
     with desk.mam.registry.view() as view:

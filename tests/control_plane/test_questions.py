@@ -12,7 +12,7 @@ import pytest
 
 from mam.broker import faults, notes, proof
 from mam.broker.errors import Usage
-from mam.control_plane import jobs, questions, why
+from mam.control_plane import delegation, jobs, questions, why
 from mam.control_plane.questions import NoQuestion
 
 from .conftest import Desk
@@ -166,7 +166,7 @@ class TestTending:
         else:
             jobs.cancel(desk.mam, job.id)
         if end == "retry":
-            jobs.retry(desk.mam, job.id)
+            delegation.retry(desk.mam, job.id)
         desk.clock += 5000
 
         self.look(desk)

@@ -14,7 +14,7 @@ import pytest
 from mam.broker import keys, topics
 from mam.broker.bodies import now_ms
 from mam.broker.events import Presence, Signal
-from mam.control_plane import jobs, keeper, monitor, seats, session_machine, sessions, watch
+from mam.control_plane import delegation, jobs, keeper, monitor, seats, session_machine, sessions, watch
 from mam.control_plane.cards import Cards
 from mam.control_plane.outbox import Outbox
 from mam.control_plane.rows import Job
@@ -113,7 +113,7 @@ def test_a_verdict_on_one_attempt_does_not_end_the_next(desk: Desk) -> None:
     desk.session()
     job = desk.job()
     jobs.cancel(desk.mam, job.id)
-    jobs.retry(desk.mam, job.id)
+    delegation.retry(desk.mam, job.id)
 
     watch.act(desk.mam.registry, [], [watch.Verdict(job.id, 1, "lost", "its agent is gone")])
 
@@ -153,9 +153,9 @@ def test_a_retry_that_fails_leaves_the_report_where_it_was(desk: Desk, monkeypat
     def full(*_: Any) -> None:
         raise OSError(28, "no space left")
 
-    monkeypatch.setattr(jobs, "write_record", full)
+    monkeypatch.setattr(delegation, "write_record", full)
     with pytest.raises(OSError, match="no space"):
-        jobs.retry(desk.mam, job.id)
+        delegation.retry(desk.mam, job.id)
 
     assert desk.row(job.id).state == "reported"
     assert Path(job.report_path).exists()
@@ -272,7 +272,7 @@ def test_an_archived_job_is_not_tried_again(desk: Desk) -> None:
     jobs.archive(desk.mam, job.id)
 
     with pytest.raises(jobs.JobArchived):
-        jobs.retry(desk.mam, job.id)
+        delegation.retry(desk.mam, job.id)
 
     assert desk.row(job.id).state == "reported"
 
@@ -281,7 +281,7 @@ def test_a_record_names_the_attempt_of_now(desk: Desk) -> None:
     desk.session()
     job: Job = desk.job()
     jobs.cancel(desk.mam, job.id)
-    jobs.retry(desk.mam, job.id)
+    delegation.retry(desk.mam, job.id)
 
     assert json.loads((Path(job.folder) / "job.json").read_text())["attempt"] == 2
 

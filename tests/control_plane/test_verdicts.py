@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mam.control_plane import cli, jobs, prompts, verdicts
+from mam.control_plane import cli, delegation, prompts, verdicts
 from mam.control_plane.loop_briefs import Bench, Change, Place, review
 from mam.control_plane.rows import Job
 from tests.support import git, repository
@@ -89,8 +89,8 @@ def reviewed(desk: Desk, tmp_path: Path) -> Job:
     tree = repository(tmp_path / "tree")
     head = git(tree, "rev-parse", "HEAD")
     desk.session("rev-a", role="reviewer")
-    part = jobs.Part("loop-1", 1, "first line", head, head, tree)
-    return jobs.delegate(desk.mam, "rev-a", "review it", job_id="job-00000001", part=part)
+    part = delegation.Part("loop-1", 1, "first line", head, head, tree)
+    return delegation.delegate(desk.mam, "rev-a", "review it", job_id="job-00000001", part=part)
 
 
 Report = Callable[..., tuple[int, dict[str, str]]]

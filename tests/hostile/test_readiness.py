@@ -16,7 +16,7 @@ from mam.agents.base import Signal as AgentSignal
 from mam.broker import proof, topics
 from mam.broker.bodies import now_ms
 from mam.broker.events import Say, Signal
-from mam.control_plane import jobs, seats, session_machine, watch
+from mam.control_plane import delegation, seats, session_machine, watch
 from mam.control_plane.monitor import Monitor
 from mam.wrappers.delivery import Ledger
 from tests.control_plane.conftest import Desk
@@ -25,7 +25,7 @@ from tests.wrappers.terminal import Terminal
 
 EVENTS = topics.events("writer")
 HOUR_S = 3600
-LIMITS = jobs.Limits(started_within_s=120, deliver_within_s=60, limit_s=2 * HOUR_S, heartbeat_misses=6)
+LIMITS = delegation.Limits(started_within_s=120, deliver_within_s=60, limit_s=2 * HOUR_S, heartbeat_misses=6)
 
 
 class Night:
@@ -35,7 +35,7 @@ class Night:
         self.desk = desk
         me = proof.me()  # a runner that lives
         desk.session(pid=me.pid, pid_start=me.start, boot_id=me.boot, presence="online")
-        self.job = jobs.delegate(desk.mam, "writer", "do it", job_id="job-00000001", limits=LIMITS)
+        self.job = delegation.delegate(desk.mam, "writer", "do it", job_id="job-00000001", limits=LIMITS)
         desk.clock = now_ms()
         self.begin()
 

@@ -14,7 +14,7 @@ import pytest
 
 from mam.broker import keys, proof
 from mam.broker.bodies import now_ms
-from mam.control_plane import audit, daemon, jobs, seats
+from mam.control_plane import audit, daemon, delegation, seats
 from mam.control_plane.rows import Session
 from mam.wrappers import launch
 from mam.wrappers.launch import LaunchSpec
@@ -31,7 +31,7 @@ class Road:
         self.root = root
         self.mam = root.parts
         self._make_session()
-        self.job = jobs.delegate(self.mam, "writer", "say much", job_id=JOB)
+        self.job = delegation.delegate(self.mam, "writer", "say much", job_id=JOB)
         self.outbox = self.mam.layout.run_dir("writer") / "outbox"
         self._answers = root.path.parent / "answers"
         self._answers.touch()

@@ -4,7 +4,7 @@ import secrets
 import time
 from pathlib import Path
 
-from mam.control_plane import jobs
+from mam.control_plane import delegation
 from tests.support import Root, Said, until
 
 from . import witness
@@ -57,7 +57,7 @@ class Life:
             with mam.registry.view() as view:
                 free = [name for name in agents if view.open_job(name) is None]
             for name in free[: count - made]:
-                jobs.delegate(mam, name, brief)
+                delegation.delegate(mam, name, brief)
                 made += 1
             time.sleep(0.01)  # what is waited for is not one event but whichever job ends next
         until(lambda: not self._open(), within_s=60)

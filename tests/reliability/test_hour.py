@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from mam.broker import proof, signing, spool, topics
-from mam.control_plane import audit, jobs, looking, reconcile, seats
+from mam.control_plane import audit, delegation, looking, reconcile, seats
 from mam.control_plane.monitor import Monitor
 from mam.control_plane.rows import LIVE, PRESUMED, Job
 from mam.control_plane.sweep import Sweep
@@ -31,7 +31,7 @@ from tests.support import size
 desk = control_plane.desk
 SECONDS = size(900, 3600)
 ACTORS = 10
-LIMITS = jobs.Limits(started_within_s=120, deliver_within_s=60, limit_s=300, heartbeat_misses=6)
+LIMITS = delegation.Limits(started_within_s=120, deliver_within_s=60, limit_s=300, heartbeat_misses=6)
 # Once in so many seconds, for each of what there is.
 RUNNER_DIES, AGENT_ENDS, SERVER_DIES, MONITOR_DIES, BROKER_DIES, STUCK = 240, 240, 900, 120, 150, 12
 
@@ -142,9 +142,9 @@ class Hour:
         if row is None or row.status not in LIVE or current is not None:
             return  # the monitor has not seen yet how the last one ended
         if last is not None and last.state in PRESUMED and again:
-            actor.job = jobs.retry(mam, last.id)
+            actor.job = delegation.retry(mam, last.id)
         else:
-            actor.job = jobs.delegate(mam, actor.name, "do it", limits=LIMITS)
+            actor.job = delegation.delegate(mam, actor.name, "do it", limits=LIMITS)
         at = self.now + self.dice.uniform(1, 10)
         actor.plan = [(at, "received"), (at + 1, "submitted")]
         if not self.once_in(STUCK):  # else it never begins

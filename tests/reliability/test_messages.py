@@ -12,7 +12,7 @@ import pytest
 
 from mam.broker import keys, topics
 from mam.broker.signing import UNAUTHENTICATED, seal
-from mam.control_plane import jobs
+from mam.control_plane import delegation, jobs
 from mam.control_plane import settings as config
 from mam.control_plane.inbox import Inbox
 from mam.control_plane.keyring import Keyring
@@ -152,7 +152,7 @@ def test_what_an_earlier_attempt_said_is_stale_after_the_next_dispatch(
     take(desk.inbox, recorded)
     for job in crowd.jobs:
         jobs.cancel(desk.mam, job.id)
-        jobs.retry(desk.mam, job.id)
+        delegation.retry(desk.mam, job.id)
     before, attempts, kept, orders = state(desk.mam.registry)
     dice.shuffle(held_back)
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
-from mam.control_plane import daemon, jobs, lives, seats, why
+from mam.control_plane import daemon, delegation, jobs, lives, seats, why
 from mam.control_plane.rows import LIVE, OPEN, PRESUMED, Job, Session
 from mam.control_plane.wiring import Mam
 from tests.support import MAM, run_mam
@@ -153,7 +153,7 @@ class Orchestra:
             self._stuck(job.id, f"not as its script says after {TRIES} tries")
             return
         to = () if target == job.session else ("--to", target)
-        if self._do("retry", job.id, lambda: jobs.retry(self._mam, job.id, target), *to):
+        if self._do("retry", job.id, lambda: delegation.retry(self._mam, job.id, target), *to):
             self.under[job.id] = Under(before.planned, time.monotonic(), before.tries + 1)
 
     def _stuck(self, job_id: str, what: str) -> None:
@@ -173,7 +173,7 @@ class Orchestra:
         else:
             made = self._try(
                 "delegate",
-                lambda: jobs.delegate(self._mam, name, planned.brief, job_id=job_id, limits=planned.kind.limits),
+                lambda: delegation.delegate(self._mam, name, planned.brief, job_id=job_id, limits=planned.kind.limits),
             )
         if made:
             self.under[job_id] = Under(planned, time.monotonic())

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mam.control_plane.jobs import Limits
+from mam.control_plane.delegation import Limits
 from mam.control_plane.rows import Job
 
 REPORTER = Path(__file__).with_name("reporter.py")
