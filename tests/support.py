@@ -29,7 +29,7 @@ def size(usual: int, full: int) -> int:
     return full if FULL else usual
 
 
-def until(true: Callable[[], Any], *, within_s: float = 60.0, what: str = "") -> Any:
+def until(true: Callable[[], Any], what: str = "", *, within_s: float = 60.0) -> Any:
     """Wait until *true* returns something true and return that; fail where it does not."""
     deadline = time.monotonic() + within_s
     while True:

@@ -10,7 +10,6 @@ import signal
 import socket
 import struct
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,24 +23,11 @@ from mam.broker.topics import root
 from mam.broker.urls import Endpoint
 from mam.wrappers.process import spawn
 from tests.broker.container import ContainerRig
+from tests.support import until
 
-LONG_S = 30.0  # only a broken claim waits this long
+LONG_S = 60.0  # only a broken claim waits this long
 FINGERPRINT = "0123456789ab"
 MOSQUITTO = Path("/usr/sbin/mosquitto")
-
-
-def _until(holds: Callable[[], bool], what: str = "the condition") -> None:
-    deadline = time.monotonic() + LONG_S
-    while not holds():
-        if time.monotonic() > deadline:
-            pytest.fail(f"{what} did not come about within {LONG_S:g} s")
-        time.sleep(0.01)
-
-
-@pytest.fixture(scope="session")
-def until() -> Callable[..., None]:
-    """Poll until something holds, or fail."""
-    return _until
 
 
 class Inbox:
@@ -117,7 +103,7 @@ class Embedded:
         found = server.running(self.folder)
         assert found is not None
         os.kill(found.pid, signal.SIGKILL)
-        _until(lambda: server.running(self.folder) is None and self.lock_is_free(), "the end of the server")
+        until(lambda: server.running(self.folder) is None and self.lock_is_free(), "the end of the server")
 
     def end(self) -> None:
         for bus in self._buses:
@@ -213,7 +199,7 @@ class MosquittoRig:
     def restart(self) -> None:
         with self._log.open("ab") as log:
             self._process = subprocess.Popen([MOSQUITTO, "-c", self._config], stdout=log, stderr=log)
-        _until(self._listens, "mosquitto")
+        until(self._listens, "mosquitto")
 
     def _listens(self) -> bool:
         assert self._process.poll() is None, self._log.read_text()

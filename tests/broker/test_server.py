@@ -17,6 +17,7 @@ from mam.broker import proof, server
 from mam.broker.errors import MamError
 from mam.broker.server import NoServer, PortInUse, Running, ServerFailed
 from mam.wrappers.process import spawn
+from tests.support import until
 
 START = """
 import sys
@@ -73,7 +74,7 @@ def test_the_server_outlives_the_process_that_started_it(embedded, tmp_path):
     assert embedded.start().pid == pid
 
 
-def test_the_lock_lives_exactly_as_long_as_the_server(embedded, until):
+def test_the_lock_lives_exactly_as_long_as_the_server(embedded):
     running = embedded.start()
     assert not embedded.lock_is_free()
     os.kill(running.pid, signal.SIGKILL)
@@ -85,7 +86,7 @@ def test_the_lock_lives_exactly_as_long_as_the_server(embedded, until):
 
 
 @pytest.mark.skipif(not proof.LINUX, reason="looks into /proc")
-def test_a_start_that_meets_a_dying_holder_of_the_lock_takes_over(embedded, until):
+def test_a_start_that_meets_a_dying_holder_of_the_lock_takes_over(embedded):
     """After kill -9 the lock can outlast the pid for some milliseconds; another start can also fail meanwhile."""
     embedded.folder.mkdir(mode=0o700)
     holder = os.open(embedded.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -112,7 +113,7 @@ def _opened(path: Path) -> int:
     return [link.resolve() for link in Path("/proc/self/fd").iterdir()].count(path)
 
 
-def test_a_server_whose_starter_died_before_it_noted_it_is_ended_by_the_next_start_and_by_stop(embedded, until):
+def test_a_server_whose_starter_died_before_it_noted_it_is_ended_by_the_next_start_and_by_stop(embedded):
     first = embedded.start()
     until(lambda: (embedded.folder / server.PID_FILE).exists())
     (embedded.folder / "server.json").unlink()
@@ -124,7 +125,7 @@ def test_a_server_whose_starter_died_before_it_noted_it_is_ended_by_the_next_sta
     assert server.stop(embedded.folder) is True and gone(second.pid)
 
 
-def test_a_second_start_returns_a_server_that_answers_and_no_sooner(embedded, tmp_path, until):
+def test_a_second_start_returns_a_server_that_answers_and_no_sooner(embedded, tmp_path):
     gate = tmp_path / "gate"
     slow = script(tmp_path / "slow", f'while [ ! -e {gate} ]; do sleep 0.02; done\nexec {embedded.binary} "$@"\n')
     first = threading.Thread(target=lambda: embedded.start(binary=slow))
@@ -157,7 +158,7 @@ def test_a_wanted_port_in_use_names_its_holder_and_leaves_it_alone(embedded):
     assert embedded.start(port=port).port == port
 
 
-def test_a_client_that_died_with_the_server_is_forgotten_and_a_living_one_is_not(embedded, monkeypatch, inbox, until):
+def test_a_client_that_died_with_the_server_is_forgotten_and_a_living_one_is_not(embedded, monkeypatch, inbox):
     monkeypatch.setattr(server, "FORGOTTEN_AFTER_S", 2)
     streams = embedded.folder / "store" / "jetstream" / "$G" / "streams" / "$MQTT_msgs"
     embedded.start()

@@ -4,6 +4,7 @@ import pytest
 
 from mam.broker import server
 from mam.broker.errors import BrokerUnreachable, MamError
+from tests.support import until
 
 JOB, OTHER = "jobs/job-00000001", "jobs/job-00000002"
 
@@ -168,7 +169,7 @@ def test_no_password_shows_in_an_endpoint_a_bus_or_the_servers_log(embedded):
         assert password not in shown + (embedded.folder / "nats.log").read_text()
 
 
-def test_everything_survives_kill_9(embedded, inbox, until):
+def test_everything_survives_kill_9(embedded, inbox):
     """Port, passwords, configuration, and the copies that were acknowledged."""
     first = embedded.start()
     bus = embedded.bus("control")

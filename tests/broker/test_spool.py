@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from mam.broker import spool
 from mam.broker.bodies import new_id, now_ms
+from tests.support import until
 
 TOPIC = "jobs/job-0123456789ab"
 
@@ -55,7 +56,7 @@ def test_a_spooled_event_is_private(folder):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_the_oldest_comes_first(folder, until):
+def test_the_oldest_comes_first(folder):
     written = []
     for _ in range(5):
         written.append(put(folder))
@@ -84,7 +85,7 @@ def test_settling_drops_the_named_ones_and_twice_is_harmless(folder):
     assert ids(folder) == [second]
 
 
-def test_an_id_that_was_written_twice_is_settled_at_once(folder, until):
+def test_an_id_that_was_written_twice_is_settled_at_once(folder):
     event_id = put(folder)
     last = now_ms()
     until(lambda: now_ms() > last, "the next millisecond")
