@@ -65,16 +65,20 @@ def _tell(record: Record, data: dict[str, object], content: bytes) -> str:
 
     Raises ReportedOtherwise, FileRefused, NoSpool.
     """
-    with locks.hold(record.folder / ".report.lock"):
-        before = notes.read(record.reported)
-        if before and any(before.get(word) != data[word] for word in _WORDS):
-            kept = _put_back(record, content)
-            raise ReportedOtherwise(job=record.job, attempt=record.attempt, result=before.get("result"), kept=kept)
-        if not record.over:
-            _keep(record, content)  # the place belongs to the attempt of now
-        event = record.tell("report", data)
-        _write(record.reported.with_suffix(".md"), content)
-        _write(record.reported, json.dumps({word: data[word] for word in _WORDS}).encode())
+    try:
+        with locks.hold(record.folder / ".report.lock"):
+            before = notes.read(record.reported)
+            if before and any(before.get(word) != data[word] for word in _WORDS):
+                kept = _put_back(record, content)
+                raise ReportedOtherwise(job=record.job, attempt=record.attempt, result=before.get("result"), kept=kept)
+            if not record.over:
+                _keep(record, content)  # the place belongs to the attempt of now
+            event = record.tell("report", data)
+            _write(record.reported.with_suffix(".md"), content)
+            _write(record.reported, json.dumps({word: data[word] for word in _WORDS}).encode())
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise FileRefused(path=error.filename or str(record.folder), why=why, hint="see `mam doctor`") from error
     return event
 
 
@@ -137,13 +141,9 @@ def _seen(review: dict[str, str]) -> str:
 
 def _keep(record: Record, content: bytes) -> None:
     """Put exactly the signed bytes at the report's place (where they mostly are already)."""
-    try:
-        if record.report.is_file() and record.report.read_bytes() == content:
-            return
+    if not record.report.is_file() or record.report.read_bytes() != content:
         record.report.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         _write(record.report, content)
-    except OSError as error:
-        raise FileRefused(path=str(record.report), why=error.strerror, hint="see `mam doctor`") from error
 
 
 def _write(target: Path, content: bytes) -> None:
