@@ -80,4 +80,4 @@ def test_a_runner_cannot_listen_to_jobs(container: ContainerRig, inbox) -> None:
     runner.subscribe("jobs/+", inbox())
 
     with pytest.raises(BrokerUnreachable, match="refused"):
-        runner.wait_ready(5)
+        runner.wait_ready(15)

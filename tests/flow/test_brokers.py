@@ -126,7 +126,7 @@ def test_a_viewer_sees_the_events_of_a_job_and_its_card(root: Root) -> None:
     seen: list[Message] = []
     bus = root.viewer()
     bus.subscribe("#", seen.append)
-    bus.wait_ready(10)
+    bus.wait_ready(60)
 
     job = root.delegate()
     root.mam("job", "wait", job)

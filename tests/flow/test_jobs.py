@@ -102,7 +102,7 @@ def test_a_heartbeat_timer_started_from_a_worktree_reaches_the_central_registry(
     beats: list[object] = []
     bus = root.viewer()
     bus.subscribe(topics.job(job), lambda m: beats.append(m) if _by_a_verb(m.payload, "heartbeat") else None)
-    bus.wait_ready(10)
+    bus.wait_ready(60)
 
     assert root.mam("job", "started", "--heartbeat", "1", *words, cwd=tree).code == 0
 

@@ -172,7 +172,7 @@ def test_a_card_of_a_job_that_nobody_knows_is_cleared_from_the_broker(root: Root
     seen: list[bytes] = []
     try:
         bus.subscribe("jobs/+/state", lambda message: seen.append(message.payload) if message.topic == topic else None)
-        bus.wait_ready(10)
+        bus.wait_ready(60)
         bus.publish(topic, b"left of somebody", retain=True)
 
         until(lambda: seen == [b"left of somebody", b""], within_s=60)

@@ -528,7 +528,7 @@ class TestLogs:
             assert known.process.pid == child.pid
         finally:
             child.send_signal(signal.SIGTERM)
-            child.wait(20)
+            child.wait(60)
         assert b"ending" in log.read_bytes()
 
     def test_what_is_started_finds_no_large_log_of_its_predecessors(self, root: Root) -> None:

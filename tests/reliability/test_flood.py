@@ -58,7 +58,7 @@ class Flooder:
         for user in ("runner", "control"):
             login = server.endpoint(mam.layout.secrets, running.port, user)
             self._buses[user] = MqttBus(login, topics.root(mam.fingerprint))
-            self._buses[user].wait_ready(10)
+            self._buses[user].wait_ready(60)
         self._token, self.job, self._producer = keys.load(mam.layout.job_key(job)), job, Producer("verb")
         self.peak = self.rss()
 
