@@ -55,23 +55,7 @@ class MqttBus:
         self._closed = False
         self._answered = True
         self._unanswered = 0
-        # NATS refuses MQTT 5, and some client ids that others take: hex is safe everywhere.
-        client = paho.Client(
-            CallbackAPIVersion.VERSION2,
-            client_id="mam" + secrets.token_hex(12),
-            clean_session=True,
-            protocol=paho.MQTTv311,
-        )
-        client.suppress_exceptions = True
-        client.max_inflight_messages_set(MAX_INFLIGHT)
-        client.max_queued_messages_set(MAX_QUEUED)
-        client.reconnect_delay_set(1, 10)
-        if endpoint.user:
-            client.username_pw_set(endpoint.user, endpoint.password or None)
-        if endpoint.tls:
-            client.tls_set(ca_certs=str(endpoint.ca_file) if endpoint.ca_file else None)
-        if will is not None:
-            client.will_set(self._prefix + will.topic, will.payload, qos=1, retain=True)
+        client = _client(endpoint, self._prefix, will)
         client.on_socket_open = _no_delay
         client.on_connect = self._on_connect
         client.on_connect_fail = self._on_connect_fail
@@ -220,6 +204,28 @@ class MqttBus:
             call()
         except Exception:  # noqa: BLE001
             _log.exception("a bus handler failed")
+
+
+def _client(endpoint: Endpoint, prefix: str, will: Will | None) -> paho.Client:
+    """A client of *endpoint*, set up and not yet connected."""
+    # NATS refuses MQTT 5, and some client ids that others take: hex is safe everywhere.
+    client = paho.Client(
+        CallbackAPIVersion.VERSION2,
+        client_id="mam" + secrets.token_hex(12),
+        clean_session=True,
+        protocol=paho.MQTTv311,
+    )
+    client.suppress_exceptions = True
+    client.max_inflight_messages_set(MAX_INFLIGHT)
+    client.max_queued_messages_set(MAX_QUEUED)
+    client.reconnect_delay_set(1, 10)
+    if endpoint.user:
+        client.username_pw_set(endpoint.user, endpoint.password or None)
+    if endpoint.tls:
+        client.tls_set(ca_certs=str(endpoint.ca_file) if endpoint.ca_file else None)
+    if will is not None:
+        client.will_set(prefix + will.topic, will.payload, qos=1, retain=True)
+    return client
 
 
 def _no_delay(_client: paho.Client, _data: Any, sock: Any) -> None:

@@ -2,13 +2,14 @@
 
 import argparse
 import time
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
 
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
 from mam.control_plane import views
 from mam.control_plane.cli.base import Parser, add_root, emit, verb
-from mam.control_plane.rows import OPEN
+from mam.control_plane.rows import OPEN, Finding, Job, Session
 from mam.control_plane.view import View
 from mam.control_plane.wiring import Mam
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 
 LOOPS_SHOWN = 10
+MONITOR_AWAY = "monitor does not run (mam up)"
 
 
 class UnknownThing(MamError):
@@ -31,54 +33,73 @@ def run(words: list[str]) -> int:
     return {"status": _status, "why": _why, "tail": _tail, "verify": _verify}[words[0]](words)
 
 
+class _Glance(NamedTuple):
+    """What `mam status` shows, as it was at one moment."""
+
+    at: int
+    root: str
+    fingerprint: str
+    monitor: "Known | None"
+    sessions: Sequence[Session]
+    agents: Sequence[Sequence[object]]  # rows of a table, as trees and loops
+    open_jobs: Sequence[Job]
+    counts: Mapping[str, int]
+    trees: Sequence[Sequence[object]]
+    loops: Sequence[Sequence[object]]
+    findings: Sequence[Finding]
+
+
 def _status(words: list[str]) -> int:
     from mam.control_plane import daemon, loop_locks, tree_states
 
     args = verb(words, 1, "mam status", "agents, open jobs and findings at a glance", add_root)
-    mam = Mam.open(root=args.root)
+    mam, now = Mam.open(root=args.root), now_ms()
     monitor = daemon.look(mam.layout)
-    now = now_ms()
     with mam.registry.view() as view:
-        sessions = view.sessions()
-        open_jobs = view.jobs(states=OPEN)
-        counts = view.count_jobs()
-        findings = view.findings()
-        rows = views.session_rows(view, now)
-        known_loops = view.loops()
+        sessions, agents = view.sessions(), views.session_rows(view, now)
         trees = [[t.name, tree_states.now(mam.layout.root, t), t.branch, t.path] for t in view.worktrees()]
-    loops_shown = views.loop_rows(known_loops, now, lambda loop: loop_locks.runs(mam, loop.id))
-    data = {
-        "root": str(mam.layout.root),
-        "fingerprint": mam.fingerprint,
-        "monitor": {"pid": monitor.process.pid, "broker": monitor.broker, "problem": monitor.problem}
-        if monitor
-        else None,
-        "sessions": [views.session_data(session) for session in sessions],
-        "open_jobs": [views.job_data(job) for job in open_jobs],
-        "jobs": counts,
-        "worktrees": [dict(zip(("name", "state", "branch", "path"), row, strict=True)) for row in trees],
-        "loops": [dict(zip(("id", "state", "round", "head"), row, strict=False)) for row in loops_shown],
-        "findings": [{"code": f.code, "subject": f.subject, "since": f.since, "text": f.text} for f in findings],
-    }
-    lines = [f"control root {mam.layout.root}"]
-    lines.append(
-        f"monitor pid {monitor.process.pid}, broker {monitor.broker}" if monitor else "monitor does not run (mam up)"
-    )
-    if monitor and monitor.problem:
-        lines.append(f"problem: {monitor.problem}")
-    lines += ["", views.table(views.SESSION_HEADER, rows)] if rows else ["", "no agents"]
-    if open_jobs:
-        lines += ["", views.table(views.JOB_HEADER, views.job_rows(open_jobs, now))]
-    if trees:
-        lines += ["", views.table(views.TREE_HEADER, trees)]
-    if loops_shown:
-        lines += ["", views.table(views.LOOP_HEADER, loops_shown[:LOOPS_SHOWN])]
-        if len(loops_shown) > LOOPS_SHOWN:
-            lines.append(f"… and {len(loops_shown) - LOOPS_SHOWN} more (mam loop list; mam loop archive --older 7d)")
-    lines += ["", "jobs: " + (", ".join(f"{n} {state}" for state, n in sorted(counts.items())) or "none")]
-    lines += [f"! {f.code} {f.subject}: {views.clean(f.text)} (since {views.ago(f.since, now)})" for f in findings]
-    emit(args, data, "\n".join(lines))
+        jobs, counts, findings, loops = view.jobs(states=OPEN), view.count_jobs(), view.findings(), view.loops()
+    loop_rows = views.loop_rows(loops, now, lambda loop: loop_locks.runs(mam, loop.id))
+    place = (str(mam.layout.root), mam.fingerprint)
+    seen = _Glance(now, *place, monitor, sessions, agents, jobs, counts, trees, loop_rows, findings)
+    emit(args, _glance_data(seen), "\n".join(_glance_lines(seen)))
     return 0
+
+
+def _glance_data(seen: _Glance) -> dict[str, object]:
+    known = seen.monitor
+    return {
+        "root": seen.root,
+        "fingerprint": seen.fingerprint,
+        "monitor": {"pid": known.process.pid, "broker": known.broker, "problem": known.problem} if known else None,
+        "sessions": [views.session_data(session) for session in seen.sessions],
+        "open_jobs": [views.job_data(job) for job in seen.open_jobs],
+        "jobs": seen.counts,
+        "worktrees": [dict(zip(("name", "state", "branch", "path"), row, strict=True)) for row in seen.trees],
+        "loops": [dict(zip(("id", "state", "round", "head"), row, strict=False)) for row in seen.loops],
+        "findings": [{"code": f.code, "subject": f.subject, "since": f.since, "text": f.text} for f in seen.findings],
+    }
+
+
+def _glance_lines(seen: _Glance) -> list[str]:
+    known = seen.monitor
+    lines = [f"control root {seen.root}"]
+    lines.append(f"monitor pid {known.process.pid}, broker {known.broker}" if known else MONITOR_AWAY)
+    if known and known.problem:
+        lines.append(f"problem: {known.problem}")
+    lines += ["", views.table(views.SESSION_HEADER, seen.agents)] if seen.agents else ["", "no agents"]
+    if seen.open_jobs:
+        lines += ["", views.table(views.JOB_HEADER, views.job_rows(seen.open_jobs, seen.at))]
+    if seen.trees:
+        lines += ["", views.table(views.TREE_HEADER, seen.trees)]
+    if seen.loops:
+        lines += ["", views.table(views.LOOP_HEADER, seen.loops[:LOOPS_SHOWN])]
+    if len(seen.loops) > LOOPS_SHOWN:
+        lines.append(f"… and {len(seen.loops) - LOOPS_SHOWN} more (mam loop list; mam loop archive --older 7d)")
+    lines += ["", "jobs: " + (", ".join(f"{n} {state}" for state, n in sorted(seen.counts.items())) or "none")]
+    return lines + [
+        f"! {f.code} {f.subject}: {views.clean(f.text)} (since {views.ago(f.since, seen.at)})" for f in seen.findings
+    ]
 
 
 def _thing(parser: Parser) -> None:
