@@ -36,6 +36,7 @@ class Known(NamedTuple):
     version: str
     broker: str
     problem: str
+    stopped: bool = False  # its process stands still: what it said of itself is old
 
 
 def look(layout: Layout, *, made_at: str | None = None) -> Known | None:
@@ -48,8 +49,10 @@ def look(layout: Layout, *, made_at: str | None = None) -> Known | None:
     named = ProcessId(pid, str(state.get("start")), str(state.get("boot")))
     if not proof.alive(named):
         return None
-    words = (str(state.get(name, "")) for name in ("version", "broker", "problem"))
-    return Known(named, bool(state.get("ready")), *words)
+    version, broker, problem = (str(state.get(name, "")) for name in ("version", "broker", "problem"))
+    if stopped := proof.is_stopped(pid):
+        problem = f"its process {pid} was stopped, and sees, sends and records nothing; `kill -CONT {pid}` wakes it"
+    return Known(named, bool(state.get("ready")), version, broker, problem, stopped)
 
 
 def clean_environment(mam: Mam) -> dict[str, str]:

@@ -138,7 +138,8 @@ def _monitor(mam: Mam) -> Iterator[Finding]:
         yield Finding("monitor", "not yet", "does not run", "mam up", start)
     else:
         state: State = "broken" if known.problem else "fine"
-        yield Finding("monitor", state, known.problem or f"pid {known.process.pid}, version {known.version}")
+        remedy = f"kill -CONT {known.process.pid}" if known.stopped else ""
+        yield Finding("monitor", state, known.problem or f"pid {known.process.pid}, version {known.version}", remedy)
 
 
 def _broker(mam: Mam) -> Iterator[Finding]:

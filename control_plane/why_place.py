@@ -20,6 +20,9 @@ def place(layout: Layout, known: Known | None, name: str, found: Sequence[Findin
         return Explanation(name, "not running", because, [f"its log ends: {clean(last)}"], "a person", "mam up")
     evidence = [f"pid {known.process.pid} of this boot, version {known.version}", f"broker {known.broker or 'none'}"]
     evidence += [_seen(each, now) for each in found]
+    if known.stopped:
+        wake = f"kill -CONT {known.process.pid}"
+        return Explanation(name, "stopped", known.problem.partition(";")[0], evidence, "a person", wake)
     if known.problem:
         return Explanation(name, "in trouble", known.problem, evidence, "the broker", "mam doctor")
     state = "running" if known.ready else "starting"

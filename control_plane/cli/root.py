@@ -60,7 +60,7 @@ def _up(words: list[str]) -> int:
     data = {"monitor_pid": known.process.pid, "broker": known.broker, "problem": known.problem}
     text = f"monitor: pid {known.process.pid}\nbroker: {known.broker or 'not connected'}"
     emit(args, data, text + (f"\nproblem: {known.problem}" if known.problem else ""))
-    return 6 if known.problem else 0
+    return 1 if known.stopped else 6 if known.problem else 0
 
 
 def _down(words: list[str]) -> int:

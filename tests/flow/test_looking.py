@@ -211,6 +211,24 @@ def test_why_of_a_job_that_no_monitor_moves_says_so(root: Root) -> None:
     assert "no monitor runs" in why["because"] and why["next"] == "mam up"
 
 
+def test_a_monitor_that_was_stopped_is_said_to_stand_still_with_what_wakes_it(root: Root) -> None:
+    root.ok("up")
+    known = daemon.look(root.parts.layout)
+    assert known is not None
+    wake = f"kill -CONT {known.process.pid}"
+
+    with root.asleep(known.process.pid):
+        why = [root.ok("why", name) for name in ("monitor", "broker")]
+        status, doctor, up = root.ok("status"), root.mam("doctor", "--json").json, root.mam("up", "--json")
+
+    assert {(each["state"], each["next"]) for each in why} == {("stopped", wake)}
+    assert wake in status["monitor"]["problem"]
+    broken = {each["what"]: each["remedy"] for each in doctor["findings"] if each["state"] == "broken"}
+    assert (doctor["ok"], broken["monitor"]) == (False, wake)
+    assert up.code == 1 and wake in up.json["problem"]
+    assert root.ok("why", "monitor")["state"] == "running"
+
+
 def test_tail_shows_a_job_from_its_first_event_and_only_that_job(root: Root) -> None:
     root.agent()
     first = root.delegate("writer", "one", "--wait")
