@@ -71,6 +71,8 @@ def read(path: Path) -> list[Tale]:
         with path.open(encoding="utf-8") as file:
             for number, line in enumerate(file, 1):
                 _take(json.loads(line), number, tales)
+        if not tales:
+            raise ValueError("no job is in it, so nothing could be compared")
     except (OSError, ValueError, TypeError, KeyError) as error:
         hint = "`mam events export` writes such a file"
         raise FileRefused(path=f"{path}:{number}", why=str(error)[:200] or "it is none", hint=hint) from error
