@@ -42,6 +42,10 @@ class LoopExists(MamError):
     remedy_text = "`mam loop resume {loop}` goes on with it; leave --id out for a new one"
 
 
+class LoopExisted(LoopExists):
+    remedy_text = "`mam loop show {loop}` shows how it ended; leave --id out for a new one"
+
+
 class LoopOpen(LoopRuns):
     message = "the loop {loop} has not ended: it is {state}"
     remedy_text = "`mam loop resume {loop}` goes on with it, `mam loop cancel {loop}` ends it"
@@ -107,7 +111,8 @@ def begin(mam: Mam, wish: Wish) -> Loop:
         _check_people(mam, view, wish, tree)
         existing = view.loop(loop_id)
         if existing is not None:
-            raise LoopExists(loop=loop_id, state=existing.outcome or existing.state)
+            kind = LoopExists if existing.ended_at is None else LoopExisted
+            raise kind(loop=loop_id, state=existing.outcome or existing.state)
     now = now_ms()
     state = State(tuple(wish.reviewers), wish.creator, wish.rounds)
     loop = Loop(
