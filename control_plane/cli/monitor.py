@@ -28,7 +28,9 @@ def _once(words: list[str]) -> int:
     mam = Mam.open(root=args.root)
     mam.check_place()
     with mam.registry.view() as view:
-        world = reconcile.look(mam, view)
+        # Only the monitor listens to the broker; what it saw there is looked up in the registry once more.
+        cards = [finding.subject for finding in view.findings() if finding.code == "card_left"]
+        world = reconcile.look(mam, view, cards)
         found = reconcile.compare(mam, view, world)
     for mux, server in world.dark:
         say(f"{mux} ({server}) did not answer: nothing is said of its panes")

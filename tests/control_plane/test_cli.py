@@ -19,6 +19,7 @@ import mam.wrappers
 from mam.broker.errors import MamError
 from mam.broker.version import VERSION
 from mam.control_plane import cli
+from mam.control_plane.rows import Finding
 from tests.support import MAM, Root, run_mam, until
 
 from .conftest import Desk
@@ -66,6 +67,19 @@ def test_a_server_that_could_not_be_asked_is_named_and_not_called_as_it_should_b
     said = run_mam("monitor", "once", cwd=desk.mam.layout.root)
 
     assert said.code == 0 and "did not answer" in said.err and "as far as could be looked at" in said.out
+
+
+def test_one_look_names_a_card_that_the_monitor_saw_on_the_broker(desk: Desk) -> None:
+    desk.session()
+    desk.job()
+    with desk.mam.registry.transaction() as tx:
+        for name in ("job-00000001", "job-99999999"):
+            tx.put(Finding("card_left", f"jobs/{name}/state", desk.clock, "a retained card"))
+
+    said = run_mam("monitor", "once", "--json", cwd=desk.mam.layout.root)
+
+    assert said.code == 1
+    assert [(each["kind"], each["subject"]) for each in said.json] == [("H", "jobs/job-99999999/state")]
 
 
 @pytest.mark.parametrize("verb", ["started", "progress", "heartbeat"])
