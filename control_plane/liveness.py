@@ -16,6 +16,7 @@ from mam.control_plane.rows import Attempt, Job, Session
 State = Literal["progressing", "idle_waiting", "blocked", "stalled", "silent", "dead"]
 
 ASKS = {"asking": "asks for a permission", "dialog": "shows a question", "error": "shows an error"}
+ASKED = "it asked, and nobody answered"
 
 
 class Patience(NamedTuple):
@@ -46,6 +47,11 @@ class Liveness(NamedTuple):
     evidence: str
     due: bool  # it stands long enough for a person to hear of it
 
+    @property
+    def text(self) -> str:
+        """What a person reads of it: the rule, and the agent's own words where it asked."""
+        return f"{self.rule}: {self.evidence}" if self.rule == ASKED else self.rule
+
 
 def judge(job: Job, attempt: Attempt, session: Session, seen: Seen, patience: Patience) -> Liveness:
     """The state of an open job's agent; the first rule that fits decides."""
@@ -53,7 +59,7 @@ def judge(job: Job, attempt: Attempt, session: Session, seen: Seen, patience: Pa
     if seen.alive is False:
         return Liveness("dead", seen.now, "its process is proven to be gone", "pid, start time and boot", True)
     if seen.question:
-        return Liveness("blocked", seen.asked_at, "it asked, and nobody answered", seen.question, True)
+        return Liveness("blocked", seen.asked_at, ASKED, seen.question, True)
     asking = _asking(session, seen, patience)
     if asking is not None and asking.since >= began:
         return asking

@@ -115,7 +115,7 @@ def jobs_now(view: View, seen: Watched, patience: Patience) -> tuple[list[Verdic
         elif session is not None and not gone and reached:
             state = liveness_of(view, job, attempt, session, seen, patience)
             if state.due and state.state != "progressing":
-                findings.append(Finding(state.state, job.id, seen.now, state.rule))
+                findings.append(Finding(state.state, job.id, seen.now, state.text))
     seen.signs.forget_but(names)
     return verdicts, findings
 

@@ -63,8 +63,10 @@ def job(view: View, job: Job, now: Now) -> Explanation:
             because, next_step = f"{because}; the monitor has a problem: {now.problem}", "mam doctor"
     elif job.state in PRESUMED:
         because = job.detail or "a limit was passed"
-        awaited = "nothing; a report of this attempt would still be accepted, and marked late"
-        next_step = _after_presumed_end(job, attempt, session, now)
+        awaited, next_step = _by_itself(view, job, session, now) or (
+            "nothing; a report of this attempt would still be accepted, and marked late",
+            _after_presumed_end(job, attempt, session, now),
+        )
     elif job.state == "cancelled":
         because = f"it was cancelled: {job.detail}" if job.detail else "it was cancelled"
         awaited, next_step = "nothing", f"mam job retry {job.id}"
@@ -75,6 +77,17 @@ def job(view: View, job: Job, now: Now) -> Explanation:
         awaited, next_step = "nothing", f"mam verify {job.id}, or read {job.report_path}"
     state = f"{job.state} (attempt {job.attempt}, {ago(job.updated_at, now.ms)})"
     return Explanation(f"job {job.id}", state, because, evidence, awaited, next_step)
+
+
+def _by_itself(view: View, job: Job, session: Session | None, now: Now) -> tuple[str, str] | None:
+    """What a job waits for whose next attempt the monitor makes: a `mam job retry` would be one too many."""
+    refused = any(found.code == "retry_refused" for found in view.findings(job.id))
+    if job.attempt > job.retries or session is None or refused:
+        return None
+    awaited = f"attempt {job.attempt + 1} of {job.retries + 1}: by itself, once {session.name} is there and free"
+    if session.status not in LIVE:
+        return awaited, back(session)
+    return awaited, f"mam why {session.name}" if now.monitor else "mam up"
 
 
 def _reported(job: Job) -> str:
@@ -213,7 +226,10 @@ def _process_evidence(session: Session) -> list[str]:
     lines = []
     for label, identity in (("runner", seats.runner_id(session)), ("agent", seats.agent_id(session))):
         if identity is not None:
-            lines.append(f"{label}: pid {identity.pid} {'lives' if proof.alive(identity) else 'is gone'}")
+            how = "is gone" if not proof.alive(identity) else "lives"
+            if how == "lives" and proof.is_stopped(identity.pid):
+                how = f"was stopped: kill -CONT {identity.pid}"
+            lines.append(f"{label}: pid {identity.pid} {how}")
     return lines
 
 

@@ -103,6 +103,7 @@ def test_what_an_agent_asks_itself_blocks_at_once_with_its_words() -> None:
     found = judge(seen=SEEN._replace(question="Which database?", asked_at=NOW - 1000))
 
     assert (found.state, found.due, found.evidence) == ("blocked", True, "Which database?")
+    assert found.text.endswith("Which database?"), "status shows what is asked"
 
 
 def test_only_proof_is_death_and_could_not_look_is_none() -> None:

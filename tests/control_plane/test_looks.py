@@ -1,6 +1,8 @@
 """One look of the monitor at everything: what it notes, and what it does not do again and again."""
 
 import logging
+import signal
+import subprocess
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +14,7 @@ from mam.control_plane.looking import DARK_S, Looking
 from mam.control_plane.rows import Finding
 from mam.control_plane.sweep import Sweep
 from mam.wrappers.mux import LookFailed, Pane
+from tests.support import until
 
 from .conftest import Desk
 
@@ -120,3 +123,61 @@ def test_a_finding_says_what_is_true_now_since_it_was_first_seen(desk: Desk) -> 
 
     with desk.mam.registry.view() as view:
         assert [(each.since, each.text) for each in view.findings()] == [(1, "on b")]
+
+
+def test_a_finding_of_a_question_says_what_is_asked(desk: Desk, looking: Looking) -> None:
+    me = proof.me()
+    desk.session(pid=me.pid, pid_start=me.start, boot_id=me.boot)
+    job = desk.job()
+    asked = {"question_id": "0123456789ab", "question": "Which database?", "choices": []}
+    desk.take(job.id, desk.wire(job.id, "started"), desk.wire(job.id, "asked", asked))
+
+    assert look(desk, looking) == ["blocked"]
+    with desk.mam.registry.view() as view:
+        assert "Which database?" in view.findings()[0].text
+
+
+@pytest.mark.parametrize(
+    ("retries", "status", "monitor", "following"),
+    [
+        (1, "ended", True, "mam agent resume writer"),
+        (1, "running", True, "mam why writer"),
+        (1, "running", False, "mam up"),
+        (0, "ended", True, "mam agent resume writer, then mam job retry job-00000001"),
+    ],
+)
+def test_why_asks_for_no_retry_that_the_monitor_makes_by_itself(
+    desk: Desk, retries: int, status: str, monitor: bool, following: str
+) -> None:
+    desk.session()
+    desk.job()
+    with desk.mam.registry.transaction() as tx:
+        session, job = tx.session("writer"), tx.job("job-00000001")
+        assert session is not None and job is not None
+        tx.put(replace(session, status=status))
+        tx.put(replace(job, state="lost", retries=retries))
+
+    with desk.mam.registry.view() as view:
+        said = why.job(view, desk.row("job-00000001"), why.Now(desk.clock, monitor=monitor))
+
+    assert said.next == following
+    assert ("attempt 2 of 2" in said.awaited) == (retries == 1)
+
+
+def test_why_says_that_a_runner_was_stopped_and_what_wakes_it(desk: Desk) -> None:
+    sleeper = subprocess.Popen(["sleep", "600"])
+    try:
+        here = proof.of(sleeper.pid)
+        assert here is not None
+        session = desk.session(pid=here.pid, pid_start=here.start, boot_id=here.boot)
+
+        def evidence() -> str:
+            with desk.mam.registry.view() as view:
+                return why.session(view, session, why.Now(desk.clock, monitor=True)).evidence[0]
+
+        assert evidence() == f"runner: pid {here.pid} lives"
+        sleeper.send_signal(signal.SIGSTOP)
+        until(lambda: evidence() == f"runner: pid {here.pid} was stopped: kill -CONT {here.pid}")
+    finally:
+        sleeper.kill()
+        sleeper.wait()
