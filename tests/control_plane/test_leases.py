@@ -63,6 +63,11 @@ class TestOrder:
         assert granted(low, high, now=0) == {"t2": {A}}
         assert granted(low, replace(high, asked_at=2 * leases.AGING_MS), now=2 * leases.AGING_MS) == {"t1": {A}}
 
+    def test_a_clock_that_was_set_back_takes_no_priority_away(self) -> None:
+        future = replace(ticket(1, A), asked_at=10 * leases.AGING_MS)
+
+        assert granted(future, ticket(2, A), now=0) == {"t1": {A}}
+
     @pytest.mark.req("M86")
     def test_any_of_a_pool_takes_who_is_free(self) -> None:
         assert granted(ticket(1, pool=(A, B, C), count=2), held={A: "other"}) == {"t1": {B, C}}
@@ -155,6 +160,66 @@ class TestHolding:
 
         with desk.mam.registry.transaction() as tx, pytest.raises(Fenced):
             leases.check(tx, "one", mine)
+
+    def over(self, desk: Desk) -> leases.Over:
+        """What is over where nobody gave a sign for longer than any TTL."""
+        clock = [0.0]
+        expiry = Expiry(lambda: clock[0])
+        for clock[0] in (0.0, 1000.0):
+            with desk.mam.registry.view() as view:
+                over = expiry.look(view)
+        return over
+
+    @pytest.mark.req("M85")
+    def test_a_sign_between_the_look_and_the_end_keeps_lease_and_place(self, desk: Desk) -> None:
+        ask(desk, "one", A)
+        ask(desk, "two", A)
+        over = self.over(desk)
+        for holder in ("one", "two"):
+            with desk.mam.registry.transaction() as tx:
+                leases.renew(tx, f"{holder}/r1")
+
+        assert leases.expire(desk.mam.registry, over) == []
+        assert holders(desk) == {A: "one"}
+
+    @pytest.mark.req("M85")
+    def test_who_lost_a_lease_writes_nothing_more_and_has_no_place_though_nobody_took_it(self, desk: Desk) -> None:
+        mine = ask(desk, "one", A)
+        assert mine is not None
+        leases.expire(desk.mam.registry, self.over(desk))
+
+        with desk.mam.registry.transaction() as tx:
+            with pytest.raises(Fenced):
+                leases.check(tx, "one", mine)
+            assert tx.ticket("one/r1") is None
+        assert ask(desk, "one", A) == {A: 2}
+
+    @pytest.mark.req("M85", "M90")
+    def test_a_holder_of_the_past_gives_back_nothing_of_the_one_after(self, desk: Desk) -> None:
+        ask(desk, "one", A, B)
+        with desk.mam.registry.transaction() as tx:
+            lease = tx.lease(A)
+            assert lease is not None
+            tx.put(replace(lease, holder="two", token=lease.token + 1))
+
+        release(desk, "one")
+
+        assert holders(desk) == {A: "two"}
+
+    def test_who_is_further_behind_is_told_to_wait_longer(self, desk: Desk) -> None:
+        for holder in ("one", "two", "three"):
+            ask(desk, holder, A)
+        with desk.mam.registry.transaction() as tx:
+            lease = tx.lease(A)
+            assert lease is not None
+            tx.put(replace(lease, usual_s=100.0))
+
+        with desk.mam.registry.view() as view:
+            second, third = leases.queue(view, now_ms())
+
+        assert (second.ahead, third.ahead) == (0, 1)
+        assert second.expected_s is not None and third.expected_s is not None
+        assert third.expected_s - second.expected_s == pytest.approx(100.0)
 
     def test_the_queue_says_for_whom_one_waits_and_about_how_long(self, desk: Desk) -> None:
         ask(desk, "one", A)

@@ -87,9 +87,11 @@ def test_a_screen_that_was_ready_before_the_prompt_says_nothing_about_this_turn(
 
 
 @pytest.mark.req("M98")
-def test_missed_heartbeats_are_counted_by_the_jobs_own_limit() -> None:
-    assert judge(seen=SEEN._replace(heard_at=NOW - 30_000)).state != "silent"
-    assert judge(seen=SEEN._replace(heard_at=NOW - 30_001)).state == "silent"
+@pytest.mark.parametrize("misses", [1, 3, 60])
+def test_missed_heartbeats_are_counted_by_the_jobs_own_limit(misses: int) -> None:
+    own = replace(JOB, heartbeat_misses=misses)
+    assert judge(seen=SEEN._replace(heard_at=NOW - misses * 10_000), job=own).state != "silent"
+    assert judge(seen=SEEN._replace(heard_at=NOW - misses * 10_000 - 1), job=own).state == "silent"
 
 
 @pytest.mark.req("M98")
@@ -115,3 +117,30 @@ def test_time_in_which_nobody_could_look_is_no_silence_and_no_standstill() -> No
     slept = [(NOW - 28 * MIN, NOW - 1000)]
 
     assert judge(seen=SEEN._replace(heard_at=NOW - 28 * MIN, gaps=slept)).state == "progressing"
+
+
+def test_time_in_which_nobody_could_look_makes_no_question_and_no_ready_screen_stand_longer() -> None:
+    began, slept = NOW - 5 * MIN, [(NOW - 4 * MIN, NOW - 1000)]
+    attempt = replace(ATTEMPT, delivered_at=began - MIN, started_at=began - MIN)
+    doubts = {
+        "screen": replace(SESSION, screen="asking", screen_at=NOW - 4 * MIN),
+        "ready": replace(SESSION, screen="ready", screen_at=NOW - 4 * MIN),
+        "hook": replace(SESSION, screen_at=began, hook="permission", hook_at=NOW - 4 * MIN),
+    }
+
+    for name, session in doubts.items():
+        assert judge(session, attempt).due, name
+        assert not judge(session, attempt, SEEN._replace(gaps=slept)).due, name
+
+
+def test_a_turn_that_said_something_after_its_screen_was_ready_waits_from_then_on() -> None:
+    ready = replace(SESSION, screen="ready", screen_at=NOW - 5 * MIN)
+
+    assert judge(ready).due
+    assert not judge(ready, replace(ATTEMPT, last_progress_at=NOW - 1000)).due
+
+
+def test_what_has_not_begun_does_not_stand_still() -> None:
+    waiting = replace(JOB, state="dispatched")
+
+    assert judge(attempt=replace(ATTEMPT, started_at=None), job=waiting).state != "stalled"

@@ -10,8 +10,9 @@ import pytest
 
 from mam.broker import proof
 from mam.control_plane import delegation, jobs, reconcile, seats, watch, why
+from mam.control_plane.inbox import Inbox
 from mam.control_plane.looking import DARK_S, Looking
-from mam.control_plane.rows import Finding
+from mam.control_plane.rows import FINAL, PRESUMED, Finding
 from mam.control_plane.sweep import Sweep
 from mam.wrappers.mux import LookFailed, Pane
 from tests.support import until
@@ -181,3 +182,104 @@ def test_why_says_that_a_runner_was_stopped_and_what_wakes_it(desk: Desk) -> Non
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+def attempts_of(desk: Desk, looking: Looking, state: str, retries: int) -> list[int]:
+    """The attempts of a job that always comes to a presumed end, one look after the other."""
+    limits = delegation.default_limits(desk.mam)._replace(retries=retries)
+    job = delegation.delegate(desk.mam, "writer", "do it", job_id="job-00000001", limits=limits)
+    seen = []
+    for _ in range(4):
+        with desk.mam.registry.transaction() as tx:
+            row = tx.job(job.id)
+            assert row is not None
+            tx.put(replace(row, state=state))
+        look(desk, looking)
+        seen.append(desk.row(job.id).attempt)
+    return seen
+
+
+@pytest.mark.parametrize(("retries", "attempts"), [(0, [1, 1, 1, 1]), (2, [2, 3, 3, 3])])
+@pytest.mark.parametrize("state", PRESUMED)
+def test_a_job_is_tried_again_as_often_as_its_policy_says_and_by_default_never(
+    desk: Desk, looking: Looking, state: str, retries: int, attempts: list[int]
+) -> None:
+    desk.session()
+
+    assert attempts_of(desk, looking, state, retries) == attempts
+
+
+@pytest.mark.parametrize("state", FINAL)
+def test_what_was_reported_or_cancelled_is_not_tried_again(desk: Desk, looking: Looking, state: str) -> None:
+    desk.session()
+
+    assert attempts_of(desk, looking, state, 3) == [1, 1, 1, 1]
+
+
+def test_a_next_attempt_waits_without_a_complaint_until_its_agent_is_free(desk: Desk, looking: Looking) -> None:
+    desk.session()
+    limits = delegation.default_limits(desk.mam)._replace(retries=1)
+    first = delegation.delegate(desk.mam, "writer", "do it", job_id="job-00000001", limits=limits)
+    with desk.mam.registry.transaction() as tx:
+        tx.put(replace(first, state="lost"))
+    other = desk.job(job_id="job-00000002")
+
+    assert look(desk, looking) == []
+    assert desk.row(first.id).attempt == 1
+    desk.take(other.id, desk.report(desk.row(other.id)))
+    assert look(desk, looking) == []
+    assert desk.row(first.id).attempt == 2
+
+
+def test_a_difference_counts_from_the_second_sight_and_goes_with_its_reason(
+    desk: Desk, looking: Looking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    me = proof.me()
+    old = desk.session(pid=me.pid, pid_start=me.start, boot_id=me.boot, updated_at=desk.clock - 60_000)
+    panes: list[Pane] = []
+
+    class Server:
+        def panes(self) -> list[Pane]:
+            return panes
+
+    monkeypatch.setattr(reconcile.muxes, "make", lambda *_: Server())
+
+    def sight() -> list[str]:
+        looking._reconcile_at = 0.0
+        return look(desk, looking)
+
+    assert (sight(), sight()) == ([], ["pane_dead"])
+    panes.append(Pane(old.pane, seats.tag(desk.mam, "writer"), 1, dead=False, exit_code=None))
+    assert sight() == []
+    panes.clear()
+    assert sight() == [], "it is a first sight again"
+
+
+def test_a_pane_of_an_earlier_life_is_not_adopted_by_the_next(desk: Desk, looking: Looking) -> None:
+    session = desk.session(pane="", updated_at=desk.clock - 60_000)
+    pane = Pane("p9", seats.tag(desk.mam, "writer"), 1, dead=False, exit_code=None)
+    with desk.mam.registry.view() as before:
+        before.sessions()
+        with desk.mam.registry.transaction() as tx:
+            tx.put(replace(session, incarnation="0002"))
+        looking._adopt(before, reconcile.World({(session.mux, session.mux_server): [pane]}))
+
+    with desk.mam.registry.view() as view:
+        after = view.session("writer")
+    assert after is not None and after.pane == ""
+
+
+def test_who_is_not_heard_by_a_monitor_that_just_began_is_not_silent(desk: Desk) -> None:
+    me = proof.me()
+    desk.session(screen="working", pid=me.pid, pid_start=me.start, boot_id=me.boot)
+    job = desk.job()
+    desk.take(job.id, desk.wire(job.id, "started"))
+    desk.clock += 300_000
+    inbox = Inbox(desk.mam.registry, desk.keyring, clock=lambda: desk.clock)
+    began = Looking(desk.mam, desk.mam.registry, Sweep(desk.mam.layout.run, inbox), inbox, lambda: desk.clock)
+
+    assert look(desk, began) == []
+    for _ in range(10):
+        desk.clock += 10_000
+        found = look(desk, began)
+    assert found == ["silent"]

@@ -40,6 +40,20 @@ def test_whoever_writes_is_not_picked_to_review_it(mam: Mam) -> None:
 
 
 @pytest.mark.req("M86")
+def test_free_is_who_lives_and_whom_no_loop_has_or_waits_for(mam: Mam) -> None:
+    with mam.registry.transaction() as tx:
+        gone = tx.session("d")
+        assert gone is not None
+        tx.put(replace(gone, status="ended"))
+    hold(mam, "a")
+    with mam.registry.transaction() as tx:
+        leases.ask(tx, "next/r1", "next", [leases.session("a"), leases.session("b")], ttl_s=60)
+
+    with mam.registry.view() as view:
+        assert loop_pool.free_of(view) == ["c"]
+
+
+@pytest.mark.req("M86")
 def test_those_that_the_fewest_loops_count_on_are_picked_first(mam: Mam) -> None:
     with mam.registry.transaction() as tx:
         tx.put(replace(a_loop("loop-2"), reviewers=json.dumps(["a", "b"])))

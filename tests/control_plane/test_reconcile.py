@@ -14,6 +14,7 @@ from mam.control_plane.sweep import Sweep
 from mam.wrappers.mux import Pane
 
 from .conftest import Desk
+from .test_benches import a_loop
 
 OLD = -60_000
 
@@ -87,6 +88,23 @@ def test_a_pane_with_our_tag_that_no_row_names_is_kind_b_and_foreign_panes_are_n
     assert kinds(desk, world) == []
 
 
+@pytest.mark.req("M94")
+def test_a_dead_pane_beside_and_one_of_a_session_that_is_just_resumed_are_no_kind_b(desk: Desk) -> None:
+    session = old(desk)
+    world = world_of(session, pane(desk, session), pane(desk, session, pane_id="p2", dead=True))
+    assert kinds(desk, world) == []
+
+    with desk.mam.registry.transaction() as tx:
+        tx.put(replace(session, updated_at=desk.clock))
+    assert kinds(desk, world_of(session, pane(desk, session), pane(desk, session, pane_id="p2"))) == []
+
+
+def test_a_row_that_names_no_pane_yet_misses_none(desk: Desk) -> None:
+    session = old(desk, pane="")
+
+    assert kinds(desk, world_of(session)) == []
+
+
 @pytest.mark.parametrize(("status", "command"), [("running", "kill 1"), ("ended", "mam agent resume writer")])
 def test_what_ends_a_second_pane_is_a_command_that_does(desk: Desk, status: str, command: str) -> None:
     session = old(desk, status=status)
@@ -111,6 +129,14 @@ def test_only_a_row_without_a_pane_adopts_the_one_that_carries_its_tag(desk: Des
     assert adoptable(pane(desk, session, tag="0123456789ab/writer")) == []
 
 
+@pytest.mark.parametrize(("status", "age_ms"), [("ended", -OLD), ("running", 0)])
+def test_a_row_that_has_ended_or_is_being_worked_on_adopts_no_pane(desk: Desk, status: str, age_ms: int) -> None:
+    session = desk.session(pane="", status=status, updated_at=desk.clock - age_ms)
+
+    with desk.mam.registry.view() as view:
+        assert reconcile.adoptable(desk.mam, view, world_of(session, pane(desk, session))) == []
+
+
 def test_a_clock_that_was_set_back_hides_no_dead_pane(desk: Desk) -> None:
     session = old(desk)
     with desk.mam.registry.transaction() as tx:
@@ -132,6 +158,19 @@ def test_a_conversation_that_is_nowhere_is_kind_c(desk: Desk) -> None:
     assert kinds(desk, world_of(session, pane(desk, session))) == []
 
 
+@pytest.mark.req("M94")
+@pytest.mark.parametrize("doubt", ["none", "prompt of now", "directory gone", "agent unknown"])
+def test_a_conversation_counts_as_missing_only_where_it_could_be_there(desk: Desk, doubt: str) -> None:
+    agent = "nobody-knows" if doubt == "agent unknown" else "scripted"
+    cwd = str(desk.mam.layout.root / "away") if doubt == "directory gone" else str(desk.mam.layout.root)
+    session = old(desk, conversation="gone", agent=agent, cwd=cwd)
+    begun = desk.clock + (0 if doubt == "prompt of now" else OLD)
+    with desk.mam.registry.transaction() as tx:
+        tx.put(Attempt("job-00000009", 1, "writer", begun, started_at=begun))
+
+    assert kinds(desk, world_of(session, pane(desk, session))) == ([("C", "writer")] if doubt == "none" else [])
+
+
 def test_an_open_job_of_a_dead_session_is_kind_e(desk: Desk) -> None:
     session = old(desk)
     desk.job()
@@ -149,10 +188,19 @@ def test_a_server_that_is_gone_is_one_finding_however_many_panes_it_had(desk: De
     assert found == [("F", sessions[0].mux_server)]
 
 
+def test_a_server_that_is_gone_with_nobody_alive_in_it_is_no_finding(desk: Desk) -> None:
+    session = old(desk, status="stopped")
+
+    assert kinds(desk, World({(session.mux, session.mux_server): None})) == []
+
+
 def test_a_card_of_a_job_that_is_archived_or_unknown_is_kind_h(desk: Desk) -> None:
     desk.session()
     desk.job()
-    seen = ["jobs/job-00000001/state", "jobs/job-99999999/state", "loops/gone/state", "monitor/state", "odd"]
+    with desk.mam.registry.transaction() as tx:
+        tx.put(a_loop("loop-1a2b3c4d"))
+    here = ["jobs/job-00000001/state", "loops/loop-1a2b3c4d/state"]
+    seen = [*here, "jobs/job-99999999/state", "loops/gone/state", "monitor/state", "odd"]
 
     with desk.mam.registry.view() as view:
         left = reconcile.left_over(view, seen)
