@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from mam.broker import notes, server, topics
+from mam.broker import notes, proof, server, topics
 from mam.broker.bodies import now_ms
 from mam.broker.bus import Bus, Message
 from mam.broker.errors import MamError
@@ -145,8 +145,13 @@ def _monitor(mam: Mam) -> Iterator[Finding]:
 def _broker(mam: Mam) -> Iterator[Finding]:
     """A round trip as each user: a broker acknowledges what its rules deny, so only an arrival counts."""
     ref = seats.broker_ref(mam)
-    if not ref.url and server.running(mam.layout.broker) is None:
+    running = None if ref.url else server.running(mam.layout.broker)
+    if not ref.url and running is None:
         yield Finding("broker", "not yet", "the embedded broker does not run", "mam up")
+        return
+    if running is not None and proof.is_stopped(running.pid):
+        wake = f"kill -CONT {running.pid}"
+        yield Finding("broker", "broken", f"its process {running.pid} was stopped, and answers nobody", wake)
         return
     prefix = topics.root(mam.fingerprint)
     buses: dict[str, MqttBus] = {}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from mam.broker import proof, server
 from mam.control_plane import daemon
 from mam.control_plane.daemon import Known
 from mam.control_plane.rows import Finding
@@ -12,8 +13,15 @@ from mam.control_plane.why import Explanation
 NAMES = ("monitor", "broker")
 
 
-def place(layout: Layout, known: Known | None, name: str, found: Sequence[Finding], now: int) -> Explanation:
-    """The monitor, or the broker that it holds: whether it runs, by what proof, and what is wrong with it."""
+def place(
+    layout: Layout, known: Known | None, name: str, found: Sequence[Finding], now: int, *, embedded: bool
+) -> Explanation:
+    """
+    The monitor, or the broker that it holds: whether it runs, by what proof, and what is wrong with it.
+
+    Args:
+        embedded: Whether the broker is the monitor's own, and its process can be looked at.
+    """
     if known is None:
         last = daemon.last_line(layout.logs / "monitor.log")
         because = "no process holds the monitor's place" + (": it keeps the broker" if name == "broker" else "")
@@ -23,6 +31,13 @@ def place(layout: Layout, known: Known | None, name: str, found: Sequence[Findin
     if known.stopped:
         wake = f"kill -CONT {known.process.pid}"
         return Explanation(name, "stopped", known.problem.partition(";")[0], evidence, "a person", wake)
+    if name == "broker" and embedded:
+        running = server.running(layout.broker)  # the monitor hears of it only some time later
+        if running is None:
+            return Explanation(name, "not running", "its process is gone", evidence, "the monitor", "mam doctor")
+        if proof.is_stopped(running.pid):
+            because = f"its process {running.pid} was stopped, and answers nobody"
+            return Explanation(name, "stopped", because, evidence, "a person", f"kill -CONT {running.pid}")
     if known.problem:
         return Explanation(name, "in trouble", known.problem, evidence, "the broker", "mam doctor")
     state = "running" if known.ready else "starting"

@@ -129,7 +129,7 @@ def _why(words: list[str]) -> int:
 
 
 def _why_of_others(mam: Mam, view: View, name: str, known: "Known | None", now: int) -> "Explanation":
-    from mam.control_plane import loop_locks, loop_why, tree_owners, tree_states, why_place
+    from mam.control_plane import loop_locks, loop_why, seats, tree_owners, tree_states, why_place
 
     loop, tree = view.loop(name), view.worktree(name)
     if loop is not None:
@@ -139,7 +139,8 @@ def _why_of_others(mam: Mam, view: View, name: str, known: "Known | None", now: 
         return loop_why.worktree(view, tree, state, tree_owners.residents(view, tree.path), now)
     found = [finding for finding in view.findings() if finding.subject == name]
     if name in why_place.NAMES:
-        return why_place.place(mam.layout, known, name, found, now)
+        embedded = not seats.broker_ref(mam).url
+        return why_place.place(mam.layout, known, name, found, now, embedded=embedded)
     if found:
         return why_place.findings(name, found, now)
     raise UnknownThing(name=name)

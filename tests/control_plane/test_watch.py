@@ -55,9 +55,10 @@ def test_a_multiplexer_that_does_not_answer_ends_no_session_and_one_that_is_gone
 def test_a_pane_that_is_still_being_opened_has_longer_than_one_that_was_named(
     desk: Desk, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    opening = unheard(desk, NO_PANE_MS - 10_000, pane="")
+    opening = unheard(desk, SPAWNING_MS + 1000, pane="")
 
     assert ended(desk, monkeypatch, opening, lambda: fails(GONE)) == []
+    assert ended(desk, monkeypatch, replace(opening, pane="p1"), lambda: fails(GONE)) == ["writer"]
     long_ago = replace(opening, updated_at=desk.clock - NO_PANE_MS - 1000)
     assert ended(desk, monkeypatch, long_ago, lambda: fails(GONE)) == ["writer"]
 

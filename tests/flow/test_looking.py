@@ -229,6 +229,20 @@ def test_a_monitor_that_was_stopped_is_said_to_stand_still_with_what_wakes_it(ro
     assert root.ok("why", "monitor")["state"] == "running"
 
 
+def test_a_broker_that_was_stopped_is_said_to_answer_nobody_before_anybody_misses_it(root: Root) -> None:
+    root.ok("up")
+    running = until(lambda: server.running(root.parts.layout.broker))
+    wake = f"kill -CONT {running.pid}"
+
+    with root.asleep(running.pid):
+        why, doctor = root.ok("why", "broker"), root.mam("doctor", "--json").json
+
+    assert (why["state"], why["next"]) == ("stopped", wake)
+    assert {each["what"]: each["remedy"] for each in doctor["findings"] if each["state"] == "broken"} == {
+        "broker": wake
+    }
+
+
 def test_tail_shows_a_job_from_its_first_event_and_only_that_job(root: Root) -> None:
     root.agent()
     first = root.delegate("writer", "one", "--wait")
