@@ -1,3 +1,4 @@
+import os
 import random
 from pathlib import Path
 
@@ -243,3 +244,35 @@ def test_offline_is_a_question_and_ends_nothing(busy: Desk) -> None:
     with busy.mam.registry.view() as view:
         session = jobs.need_session(view, "writer")
     assert (session.status, session.presence) == ("running", "offline")
+
+
+@pytest.mark.req("M98")
+def test_a_heartbeat_of_an_earlier_attempt_is_no_sign_of_the_current_one(busy: Desk) -> None:
+    beat = busy.wire(JOB, "heartbeat")
+    jobs.cancel(busy.mam, JOB)
+    delegation.retry(busy.mam, JOB)
+
+    assert busy.take(JOB, beat) == ["accepted"] and busy.inbox.heard == {}
+    busy.take(JOB, busy.wire(JOB, "heartbeat", attempt=2))
+    assert list(busy.inbox.heard) == [(JOB, 2)]
+
+
+def test_a_report_that_is_a_fifo_by_now_counts_as_altered_and_holds_nothing_up(busy: Desk) -> None:
+    job = busy.row(JOB)
+    wire = busy.report(job)
+    Path(job.report_path).unlink()
+    os.mkfifo(job.report_path)
+
+    assert busy.take(JOB, wire) == ["report_altered"]
+
+
+def test_what_names_another_session_than_its_topic_is_refused_though_signed(busy: Desk) -> None:
+    body = busy.runner.session_message("other", "signal", {"name": "agent_exited"}, job=None, attempt=0)
+    topic = topics.events("writer")
+    token = keys.load(busy.mam.layout.session_key("writer"))
+
+    (settling,) = busy.settle([(topic, seal(body, token=token, use="rt", scope="writer", topic=topic))])
+
+    assert settling.outcome == "binding_mismatch"
+    with busy.mam.registry.view() as view:
+        assert jobs.need_session(view, "writer").status == "running"

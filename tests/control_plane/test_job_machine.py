@@ -144,3 +144,29 @@ def test_a_runner_has_its_whole_limit_from_when_it_got_the_prompt() -> None:
 
     assert job_machine.overdue(job("dispatched"), got, now=140_000) is None
     assert job_machine.overdue(job("dispatched"), got, now=180_000) is not None
+
+
+@pytest.mark.parametrize(("seen", "verdict", "detail"), [("b" * 40, "pass", None), ("c" * 40, None, "other_commit")])
+def test_what_was_said_of_another_commit_than_the_one_asked_about_is_no_verdict(
+    seen: str, verdict: str | None, detail: str | None
+) -> None:
+    ended = after(job("running", head_sha="b" * 40), REPORT.model_copy(update={"head_sha": seen}))
+
+    assert (ended.state, ended.verdict, ended.detail, ended.seen_sha) == ("reported", verdict, detail, seen)
+
+
+def test_a_next_attempt_knows_nothing_of_how_the_last_one_ended() -> None:
+    late = after(job("lost", detail="gone"), REPORT)
+
+    assert late.late == 1
+    assert job_machine.again(late, "writer", now=0) == replace(job(), attempt=2)
+
+
+def test_time_in_which_nobody_looked_is_no_part_of_any_limit() -> None:
+    delivered = replace(ATTEMPT, delivered_at=0)
+    limits = {"limit": (job("running"), replace(ATTEMPT, started_at=1), 3_600_001)}
+    limits |= {"started": (job("dispatched"), delivered, 120_001), "delivery": (job("queued"), ATTEMPT, 96_000)}
+
+    for name, (row, attempt, over) in limits.items():
+        assert job_machine.overdue(row, attempt, now=over) is not None, name
+        assert job_machine.overdue(row, attempt, now=over, gaps=[(1000, over - 1000)]) is None, name

@@ -283,3 +283,25 @@ def test_who_is_not_heard_by_a_monitor_that_just_began_is_not_silent(desk: Desk)
         desk.clock += 10_000
         found = look(desk, began)
     assert found == ["silent"]
+
+
+def test_a_runner_whose_connection_the_broker_still_holds_is_found_dead_all_the_same(
+    desk: Desk, looking: Looking
+) -> None:
+    desk.session(pid=2**22 + 1, pid_start="1", boot_id=proof.boot_id(), presence="online")
+
+    look(desk, looking)
+
+    with desk.mam.registry.view() as view:
+        after = view.session("writer")
+    assert after is not None and (after.status, after.ended_reason) == ("ended", "the runner ended without a word")
+
+
+def test_why_of_an_open_job_says_what_is_wrong_with_the_broker(desk: Desk) -> None:
+    desk.session()
+    job = desk.job()
+
+    with desk.mam.registry.view() as view:
+        said = why.job(view, job, why.Now(desk.clock, monitor=True, problem="not connected"))
+
+    assert "not connected" in said.because and said.next == "mam doctor"

@@ -120,3 +120,23 @@ def test_a_place_that_was_taken_away_is_asked_for_again(mam: Mam) -> None:
         held.append(lease.hold(1, ["a"]))
 
     assert held[-1] and lease.tokens
+
+
+def test_who_was_picked_is_free_until_there_is_something_to_review(mam: Mam) -> None:
+    pick(mam, 2)
+
+    with mam.registry.view() as view:
+        assert (view.leases(), view.waiting()) == ([], [])
+        assert loop_pool.free_of(view) == ["a", "b", "c", "d"]
+
+
+def test_who_has_its_reviewers_waits_no_more(mam: Mam) -> None:
+    hold(mam, "a")
+    lease = ReviewerLease(mam, "loop-1", 0, print)
+
+    assert lease.waited_s == 0.0
+    assert not lease.hold(1, ["a"]) and lease.waited_s > 0.0
+    with mam.registry.transaction() as tx:
+        leases.release(tx, "other/r1")
+    lease._due = 0.0
+    assert lease.hold(1, ["a"]) and lease.waited_s == 0.0

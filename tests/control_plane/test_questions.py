@@ -111,6 +111,40 @@ def test_an_agreed_answer_is_due_when_its_time_is_over(desk: Desk) -> None:
         assert [each.fallback for each in questions.overdue(view, desk.clock + 60_001)] == ["sqlite"]
 
 
+def test_without_an_agreed_answer_no_time_answers_and_a_time_in_which_nobody_looked_answers_none(desk: Desk) -> None:
+    for number, fallback in ((1, None), (2, "sqlite")):
+        desk.session(f"agent-{number}")
+        job = desk.job(f"agent-{number}", f"job-0000000{number}")
+        said = {**ASKED, "question_id": f"{number:012x}", "timeout_s": 60, "fallback": fallback}
+        desk.take(job.id, desk.wire(job.id, "asked", said))
+    slept = [(desk.clock + 1000, desk.clock + 60_000)]
+
+    with desk.mam.registry.view() as view:
+        assert [each.id for each in questions.overdue(view, desk.clock + 60_001)] == [f"{2:012x}"]
+        assert questions.overdue(view, desk.clock + 60_001, slept) == []
+
+
+def test_an_answer_for_an_agent_that_has_ended_is_typed_to_nobody(asked: Desk) -> None:
+    with asked.mam.registry.transaction() as tx:
+        session = tx.session("writer")
+        assert session is not None
+        tx.put(replace(session, status="ended"))
+
+    assert questions.answer(asked.mam, "0123456789ab", "sqlite", by="person").answer == "sqlite"
+    assert "say" not in orders(asked)
+
+
+def test_of_two_questions_the_one_that_was_asked_first_is_answered_first(asked: Desk) -> None:
+    asked.clock += 1000
+    asked.take(
+        "job-00000001", asked.wire("job-00000001", "asked", {**ASKED, "question_id": "f" * 12, "question": "b?"})
+    )
+
+    assert questions.ask(asked.mam, "job-00000001").question == "Which database?"
+    questions.answer(asked.mam, "0123456789ab", "sqlite", by="person")
+    assert questions.ask(asked.mam, "job-00000001").question == "b?"
+
+
 @pytest.mark.parametrize(
     "bad",
     [
