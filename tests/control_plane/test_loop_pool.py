@@ -140,3 +140,21 @@ def test_who_has_its_reviewers_waits_no_more(mam: Mam) -> None:
         leases.release(tx, "other/r1")
     lease._due = 0.0
     assert lease.hold(1, ["a"]) and lease.waited_s == 0.0
+
+
+@pytest.mark.req("M82", "M85")
+def test_the_next_process_of_a_loop_keeps_its_round_and_gives_back_what_the_dead_one_had_besides(mam: Mam) -> None:
+    with mam.registry.transaction() as tx:
+        for ticket_id, name in (("loop-1/r2", "a"), ("loop-1/pick", "b")):
+            leases.ask(tx, ticket_id, "loop-1", [leases.session(name)], ttl_s=60)
+    hold(mam, "c")
+    lease = ReviewerLease(mam, "loop-1", 0, print)
+
+    def held() -> dict[str, str | None]:
+        with mam.registry.view() as view:
+            return {each.resource.removeprefix("session:"): each.holder for each in view.leases()}
+
+    lease.take_over(2)
+    assert held() == {"a": "loop-1", "c": "other"}
+    lease.take_over(None)
+    assert held() == {"c": "other"}
