@@ -2,15 +2,17 @@
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker import chaos, topics
 from mam.control_plane import bench, daemon, delegation, sessions, verify
 from mam.control_plane.jobs import need
+from mam.control_plane.replay import Tale
 from mam.control_plane.rows import OPEN
 from mam.control_plane.wiring import Mam
+from mam.wrappers.relay import body_of
 
 Say = Callable[[str], None]
 
@@ -21,15 +23,57 @@ class Result(NamedTuple):
     took_s: float
 
 
-_ENDINGS: tuple[dict[str, str], ...] = (
-    {"result": "done", "verdict": "pass"},
-    {"result": "done", "verdict": "not_pass"},
-    {"result": "failed"},
-)
+class Play(NamedTuple):
+    """What an agent does in one job, and how that job must end."""
+
+    steps: Sequence[Mapping[str, object]]
+    result: str
+    verdict: str | None = None
 
 
-def run(weather: str, *, agents: int, count: int, wait_s: float, say: Say) -> Result:
-    """Run it in a control root of its own; everything that was started is ended. Raises Usage for a bad *weather*."""
+_STOCK = [Play([], "done", "pass"), Play([], "done", "not_pass"), Play([], "failed")]
+
+
+def stock(count: int) -> list[Play]:
+    """*count* jobs of three kinds, each of which begins, says what it does, and reports."""
+    return [_reporting([{"started": {}}, {"progress": "at work"}], "done", _STOCK[n % 3]) for n in range(count)]
+
+
+def recorded(tales: Sequence[Tale]) -> list[Play]:
+    """What the agents of recorded jobs said in the attempt that reported; a job without a report is no play."""
+    return [_play(tale) for tale in tales if tale.job.state == "reported"]
+
+
+def _play(tale: Tale) -> Play:
+    steps: list[Mapping[str, object]] = []
+    text = "played again"
+    for body in map(body_of, tale.wires):
+        data = body.get("data")
+        if body.get("attempt") != tale.job.attempt or not isinstance(data, dict):
+            continue
+        match body.get("kind"):
+            case "started":
+                steps.append({"started": {}})
+            case "progress":
+                steps.append({"progress": data["note"]})
+            case "asked":  # nobody is there who would answer
+                steps.append({"progress": f"asked: {data['question']}"})
+            case "report":
+                text = str(data.get("summary") or text)
+    return _reporting(steps, text, Play([], tale.job.result or "done", tale.job.verdict))
+
+
+def _reporting(steps: Sequence[Mapping[str, object]], text: str, end: Play) -> Play:
+    report = {"text": text, "result": end.result, **({"verdict": end.verdict} if end.verdict else {})}
+    return end._replace(steps=[*steps, {"report": report}])
+
+
+def run(weather: str, plays: Sequence[Play], *, agents: int, wait_s: float, say: Say) -> Result:
+    """
+    Have *agents* play in a control root of its own, each job by whoever is free; what was started is ended.
+
+    Raises Usage for a bad *weather*.
+    """
     chaos.parse(weather)
     with bench.place(MAM_MUX="headless", MAM_CHAOS=weather, MAM_HEARTBEAT_S="1") as mam:
         daemon.ensure(mam, say=say)
@@ -39,45 +83,43 @@ def run(weather: str, *, agents: int, count: int, wait_s: float, say: Say) -> Re
         for name in names:
             sessions.await_ready(mam, name, wait_s=10)  # what its runner said of its screen may be lost for good
         began = time.monotonic()
-        wanted: dict[str, dict[str, str]] = {}
+        wanted: dict[str, Play] = {}
         while time.monotonic() - began < wait_s:
-            _delegate(mam, names, wanted, count)
+            _delegate(mam, names, wanted, plays)
             with mam.registry.view() as view:
                 ended = sum(need(view, job).state not in OPEN for job in wanted)
-            if ended == count:
+            if ended == len(plays):
                 break
             time.sleep(0.1)
-        while wrong := [why for job, ending in wanted.items() if (why := _wrong(mam, job, ending))]:
+        while wrong := [why for job, play in wanted.items() if (why := _wrong(mam, job, play))]:
             if time.monotonic() - began >= wait_s:
                 break
             time.sleep(0.1)  # a report may overtake what was said before it, which is on its way still
-        wrong += [f"{count - len(wanted)} jobs were never handed out"] if len(wanted) < count else []
-        return Result(count - len(wrong), wrong, time.monotonic() - began)
+        wrong += [f"{len(plays) - len(wanted)} jobs were never handed out"] if len(wanted) < len(plays) else []
+        return Result(len(plays) - len(wrong), wrong, time.monotonic() - began)
 
 
-def _delegate(mam: Mam, names: list[str], wanted: dict[str, dict[str, str]], count: int) -> None:
+def _delegate(mam: Mam, names: list[str], wanted: dict[str, Play], plays: Sequence[Play]) -> None:
     """Give each free agent its next job."""
     for name in names:
         with mam.registry.view() as view:
             busy = view.open_job(name) is not None
-        if busy or len(wanted) >= count:
+        if busy or len(wanted) >= len(plays):
             continue
-        ending = _ENDINGS[len(wanted) % len(_ENDINGS)]
-        steps = [{"started": {}}, {"progress": "at work"}, {"report": {"text": "done", **ending}}]
-        job = delegation.delegate(mam, name, f"play it\nSCRIPT: {json.dumps(steps)}\n")
-        wanted[job.id] = ending
+        play = plays[len(wanted)]
+        job = delegation.delegate(mam, name, f"play it\nSCRIPT: {json.dumps(play.steps)}\n")
+        wanted[job.id] = play
 
 
-def _wrong(mam: Mam, job_id: str, ending: dict[str, str]) -> str:
+def _wrong(mam: Mam, job_id: str, play: Play) -> str:
     """What is wrong with how a job ended; empty where nothing is."""
     with mam.registry.view() as view:
         job = need(view, job_id)
         kinds = [event["kind"] for event in view.events(scope=topics.job(job_id), limit=-1)]
         verified = verify.verify(mam.layout, view, job_id).ok
-    said = {"result": job.result, "verdict": job.verdict}
-    if job.state != "reported" or said != {"result": ending["result"], "verdict": ending.get("verdict")}:
-        return f"{job_id} is {job.state} {said}, not {ending}"
-    if sorted(kinds) != ["progress", "report", "started"]:
+    if (job.state, job.result, job.verdict) != ("reported", play.result, play.verdict):
+        return f"{job_id} is {job.state} {job.result} {job.verdict}, not reported {play.result} {play.verdict}"
+    if sorted(kinds) != sorted(kind for step in play.steps for kind in step):
         return f"{job_id} was recorded as {kinds}"
     if not verified or not Path(job.report_path).is_file():
         return f"{job_id} does not verify"

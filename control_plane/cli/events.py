@@ -76,12 +76,13 @@ def _replay(words: list[str]) -> int:
 
 
 def _chaos(words: list[str]) -> int:
-    from mam.control_plane import chaos
+    from mam.control_plane import chaos, replay
 
     def build(parser: Parser) -> None:
+        parser.add_argument("--events", metavar="FILE", help="agents play the reported jobs of an export, once each")
         parser.add_argument("--seed", type=int, default=1)
         parser.add_argument("--agents", type=int, default=3)
-        parser.add_argument("--jobs", type=int, default=12, help="in all")
+        parser.add_argument("--jobs", type=int, default=12, help="in all, without --events")
         parser.add_argument("--loss", type=float, default=0.2, metavar="P")
         parser.add_argument("--duplicate", type=float, default=0.2, metavar="P")
         parser.add_argument("--reorder", type=float, default=0.2, metavar="P")
@@ -92,8 +93,13 @@ def _chaos(words: list[str]) -> int:
     weather = f"seed={args.seed},loss={args.loss},duplicate={args.duplicate},reorder={args.reorder}"
     if not (1 <= args.agents <= 50 and 1 <= args.jobs <= 10_000):
         raise Usage(what="--agents takes 1 to 50, --jobs 1 to 10000", hint="--agents 3 --jobs 12")
-    result = chaos.run(weather, agents=args.agents, count=args.jobs, wait_s=args.timeout, say=say)
-    told = f"{result.done} of {args.jobs} jobs ended as their script says, in {result.took_s:.1f} s"
+    plays = chaos.stock(args.jobs)
+    if args.events:
+        plays = chaos.recorded(replay.read(Path(config.absolute(args.events, Path.cwd()))))
+        if not plays:
+            raise Usage(what=f"no job in {args.events} was reported", hint="`mam events export JOB …` of one that was")
+    result = chaos.run(weather, plays, agents=args.agents, wait_s=args.timeout, say=say)
+    told = f"{result.done} of {len(plays)} jobs ended as their script says, in {result.took_s:.1f} s"
     lines = [f"seed {args.seed}: {told}"]
     lines += [f"  {line}" for line in result.wrong]
     emit(args, result._asdict(), "\n".join(lines))

@@ -18,7 +18,7 @@ import mam.control_plane
 import mam.wrappers
 from mam.broker.errors import MamError
 from mam.broker.version import VERSION
-from mam.control_plane import cli
+from mam.control_plane import chaos, cli, replay
 from mam.control_plane.rows import Finding
 from tests.support import MAM, Root, run_mam, until
 
@@ -180,6 +180,34 @@ def test_chaos_plays_its_jobs_to_their_end_and_leaves_nothing() -> None:
         assert (said.json["done"], said.json["wrong"]) == (2, [])
         until(lambda: processes_in(place) == [], what="all that was started has ended")
         assert os.listdir(place) == []
+
+
+def test_chaos_plays_what_the_jobs_of_an_export_said(root: Root) -> None:
+    steps = [{"started": {}}, {"progress": "one"}, {"progress": "two"}, {"report": {"text": "no", "result": "failed"}}]
+    root.agent("writer", *steps)
+    told = root.delegate()
+    root.mam("job", "wait", told)
+    root.agent("lazy", {"started": {}}, {"hang": {}})
+    root.delegate("lazy")
+    events = root.path / "events.jsonl"
+    assert root.mam("events", "export", "--output", str(events)).code == 0
+
+    said = root.mam("chaos", "--events", "events.jsonl", "--agents", "1", "--json", timeout_s=170)
+
+    assert (said.code, said.json["done"], said.json["wrong"]) == (0, 1, []), "the one that was reported"
+    plays = chaos.recorded(replay.read(events))
+    assert [[*map(next, map(iter, play.steps))] for play in plays] == [["started", "progress", "progress", "report"]]
+    assert [(play.result, play.verdict) for play in plays] == [("failed", None)]
+
+
+def test_chaos_without_a_reported_job_is_refused(root: Root) -> None:
+    root.agent("lazy", {"started": {}}, {"hang": {}})
+    root.delegate("lazy")
+    root.mam("events", "export", "--output", "events.jsonl")
+
+    said = root.mam("chaos", "--events", "events.jsonl", "--json")
+
+    assert (said.code, said.error["code"]) == (2, "usage") and "was reported" in said.error["message"]
 
 
 def processes_in(place: str) -> list[str]:
