@@ -127,6 +127,14 @@ def _(tree: Path, _patch: Patch) -> str:
     return "app.py"
 
 
+@way("a link to nowhere, skip-worktree")
+def _(tree: Path, _patch: Patch) -> str:
+    git(tree, "update-index", "--skip-worktree", "app.py")
+    (tree / "app.py").unlink()
+    (tree / "app.py").symlink_to("nowhere")
+    return "app.py"
+
+
 @way("staged, then deleted")
 def _(tree: Path, _patch: Patch) -> str:
     write(tree / "only-staged.txt")
@@ -202,6 +210,24 @@ def _(tree: Path, patch: Patch) -> str:
     return "a rebase in progress"
 
 
+@way("patches of a mail that are being applied")
+def _(tree: Path, _patch: Patch) -> str:
+    mail = tree.parent / "mail"
+    mail.write_text("From x Mon Sep 17 00:00:00 2001\nFrom: x <x@x>\nSubject: x\n\n---\nno patch\n", "utf-8")
+    fails(tree, "am", str(mail))
+    assert git(tree, "status", "--porcelain") == ""
+    return "a rebase or am in progress"
+
+
+@way("a conflict of a stash, which no operation in progress tells of")
+def _(tree: Path, _patch: Patch) -> str:
+    write(tree / "app.py", "one\n")
+    git(tree, "stash")
+    commit(tree, "app.py", "two\n")
+    fails(tree, "stash", "pop")
+    return "app.py: unmerged"
+
+
 @way("a bisection")
 def _(tree: Path, _patch: Patch) -> str:
     git(tree, "bisect", "start")
@@ -241,6 +267,46 @@ def _(tree: Path, _patch: Patch) -> str:
     sha = commit(deep, "notes.txt")
     git(deep, "checkout", "-q", "--detach", before)
     return f"part/deep: submodule commit {sha[:12]} is on no remote"
+
+
+def _idea(tree: Path) -> str:
+    """A commit on a branch of the submodule, which then is at its own commit again; how it is told."""
+    before = git(tree / "part", "rev-parse", "HEAD")
+    git(tree / "part", "switch", "-qc", "idea")
+    sha = commit(tree / "part", "notes.txt")
+    git(tree / "part", "checkout", "-q", "--detach", before)
+    return f"part: submodule commit {sha[:12]} is on no remote"
+
+
+@way("a commit of a submodule that was deinitialised since")
+def _(tree: Path, _patch: Patch) -> str:
+    told = _idea(tree)
+    git(tree, "submodule", "--quiet", "deinit", "part")
+    return told
+
+
+@way("a commit of a submodule that was removed since")
+def _(tree: Path, _patch: Patch) -> str:
+    told = _idea(tree)
+    git(tree, "rm", "-q", "part")
+    git(tree, "commit", "-qm", "without part")
+    return told
+
+
+@way("a stash of a nested submodule whose outer one was removed since")
+def _(tree: Path, _patch: Patch) -> str:
+    write(tree / "part" / "deep" / "app.py")
+    git(tree / "part" / "deep", "stash")
+    git(tree, "rm", "-q", "part")
+    git(tree, "commit", "-qm", "without part")
+    return "deep: a stash of the submodule"
+
+
+@way("a commit of a submodule that is on an unborn branch now")
+def _(tree: Path, _patch: Patch) -> str:
+    told = _idea(tree)
+    git(tree / "part", "switch", "-q", "--orphan", "fresh")
+    return told
 
 
 @way("files where a submodule is not checked out")

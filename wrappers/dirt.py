@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mam.wrappers import git, gitfiles
-from mam.wrappers.git import GitFailed
 
 # This very directory, and every difference: a configuration can name another work tree, and turn each of them off.
 AS_IT_IS = ["--work-tree=.", "-c", "core.fileMode=true", "-c", "core.trustctime=true", "-c", "core.checkStat=default"]
@@ -69,6 +68,8 @@ def look(tree: Path, *, unpushed_submodules: bool = False) -> list[Dirt]:
         if entry.mode == "160000":
             inside = gitfiles.own_dir(tree / entry.path) is not None
             found += _inside(tree, entry.path, unpushed_submodules) if inside else _in_its_place(tree, entry.path)
+    if unpushed_submodules:
+        found += _left_behind(tree, entries)  # which git deletes together with the tree
     return list(dict.fromkeys(found))
 
 
@@ -147,7 +148,9 @@ def index_entries(tree: Path) -> list[Entry]:
 def _hidden_by_flags(tree: Path, entries: list[Entry]) -> list[Dirt]:
     """Changes of files that an index flag hides: seen through an index that has no flags."""
     flagged = {
-        entry.path for entry in entries if entry.flag.islower() or (entry.flag == "S" and (tree / entry.path).exists())
+        entry.path
+        for entry in entries
+        if entry.flag.islower() or (entry.flag == "S" and os.path.lexists(tree / entry.path))
     }
     if not flagged:
         return []
@@ -170,16 +173,35 @@ def _files(tree: Path, path: str) -> Iterator[str]:
 def _inside(tree: Path, path: str, unpushed: bool) -> list[Dirt]:
     inner = tree / path
     found = [Dirt(f"{path}/{dirt.path}", dirt.what) for dirt in look(inner, unpushed_submodules=unpushed)]
-    if unpushed:
-        found += [Dirt(path, f"submodule commit {sha[:12]} is on no remote") for sha in _unpushed(inner)]
-        found += [Dirt(path, "a stash of the submodule")] if git.resolve(inner, "refs/stash") else []
+    repo = gitfiles.own_dir(inner)
+    return found + (_unpushed(repo, path) if unpushed and repo is not None else [])
+
+
+def _left_behind(tree: Path, entries: list[Entry]) -> list[Dirt]:
+    """Commits of submodules that are not checked out at the moment, deinitialised or not of this commit."""
+    own = gitfiles.own_dir(tree)
+    here = [gitfiles.own_dir(tree / entry.path) for entry in entries if entry.mode == "160000"]
+    return _kept_in(own / "modules", {repo.resolve() for repo in here if repo is not None}) if own is not None else []
+
+
+def _kept_in(modules: Path, besides: set[Path]) -> list[Dirt]:
+    found = []
+    for folder, names, _ in os.walk(modules):
+        repo = Path(folder)
+        if not gitfiles.is_bare_folder(repo):
+            continue
+        names.clear()
+        if repo.resolve() not in besides:
+            name, where = str(repo.relative_to(modules)), f"; it is not checked out: git --git-dir={repo} log --all"
+            found += _unpushed(repo, name, where) + _kept_in(repo / "modules", set())
     return found
 
 
-def _unpushed(submodule: Path) -> list[str]:
-    """The newest commits of any branch or HEAD of *submodule* that none of its remotes is known to have."""
-    try:
-        said = git.ask(submodule, "rev-list", "--max-count=1", "HEAD", "--branches", "--not", "--remotes")
-    except GitFailed:
-        return []  # an unborn HEAD holds no commits
-    return said.split()
+def _unpushed(repo: Path, path: str, where: str = "") -> list[Dirt]:
+    """The newest commit of any branch or HEAD of the git directory *repo* that no remote is known to have; stashes."""
+    at = ("--git-dir=.", "--work-tree=.")  # its configuration may name a work tree that is gone
+    tips = ["HEAD"] if gitfiles.commit_of(repo) is not None else []  # an unborn one holds no commits
+    said = git.ask(repo, *at, "rev-list", "--max-count=1", *tips, "--branches", "--not", "--remotes", "--")
+    found = [Dirt(path, f"submodule commit {sha[:12]} is on no remote{where}") for sha in said.split()]
+    stash = git.ask(repo, *at, "for-each-ref", "--count=1", "refs/stash")
+    return found + ([Dirt(path, f"a stash of the submodule{where}")] if stash else [])

@@ -144,6 +144,18 @@ def test_a_linked_worktree_is_looked_at_for_itself(linked: Path) -> None:
     assert said(dirt.look(linked)) == ".: a bisection in progress"
 
 
+@pytest.mark.req("M47")
+@pytest.mark.parametrize("ref", ["refs/heads/kept", "refs/tags/kept", "refs/remotes/origin/kept"])
+def test_a_commit_on_a_branch_a_tag_or_a_remote_is_not_only_here(linked: Path, ref: str) -> None:
+    git(linked, "checkout", "-q", "--detach")
+    sha = commit(linked, "idea.txt")
+    git(linked, "update-ref", "refs/mam/review/loop-1/1/head", sha)  # let go of with its loop
+
+    assert said(dirt.only_here(linked)).startswith(f"HEAD: commit {sha[:12]} is on no branch")
+    git(linked, "update-ref", ref, sha)
+    assert dirt.only_here(linked) == []
+
+
 def test_programs_that_the_repository_names_are_not_run(shop: Path, tmp_path: Path) -> None:
     ran = tmp_path / "ran"
     program = tmp_path / "program"
