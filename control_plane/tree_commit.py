@@ -28,6 +28,8 @@ def commit(mam: Mam, name: str, message: str, *, expect_head: str | None = None)
     """
     Commit everything in a worktree of ours, only on its own branch and on the expected head; the new sha.
 
+    Everything that git does not ignore: also what index flags, settings and a sparse checkout hide.
+
     The branch is moved by its full name with its old value compared: a switch of branches meanwhile makes this fail,
     and never lands the commit elsewhere. Hooks of the repository do not run.
 
@@ -42,7 +44,7 @@ def commit(mam: Mam, name: str, message: str, *, expect_head: str | None = None)
         head = _head(row, expect_head)
         found = dirt.look(path)
         snapshot.check(path, found, links=True)
-        git.act(path, "--work-tree=.", "add", "--all")
+        snapshot.stage(path)
         whole = git.act(path, "write-tree")
         if whole == git.ask(path, "rev-parse", f"{head}^{{tree}}"):
             raise NothingToCommit(path=row.path)

@@ -94,17 +94,26 @@ def _whole_tree(tree: Path, found: list[dirt.Dirt]) -> str:
         if own is not None and (own / "index").exists():
             shutil.copy2(own / "index", index)  # with its file times: unchanged files are not read again
         variables = {"GIT_INDEX_FILE": str(index)}
-        entries = dirt.index_entries(tree)
-        _unflag(tree, variables, "--no-assume-unchanged", [e.path for e in entries if e.flag.islower()])
-        seen = [e.path for e in entries if e.flag in "sS" and os.path.lexists(tree / e.path)]
-        _unflag(tree, variables, "--no-skip-worktree", seen)
-        # No setting may leave out a file that cannot be read, or one that a sparse checkout does not expect.
-        words = ("-c", "core.safecrlf=false", "add", "--all", "--sparse", "--no-ignore-errors")
-        git.act(tree, *dirt.AS_IT_IS, *words, variables=variables)
+        stage(tree, variables)
         return git.act(tree, "write-tree", variables=variables)
 
 
-def _unflag(tree: Path, variables: dict[str, str], flag: str, paths: list[str]) -> None:
+def stage(tree: Path, variables: dict[str, str] | None = None) -> None:
+    """
+    Put everything in *tree* that git does not ignore into its index, or that of *variables*, however it is hidden.
+
+    Files that an index flag hid have that flag no longer. Raises GitFailed.
+    """
+    entries = dirt.index_entries(tree)
+    _unflag(tree, variables, "--no-assume-unchanged", [e.path for e in entries if e.flag.islower()])
+    seen = [e.path for e in entries if e.flag in "sS" and os.path.lexists(tree / e.path)]
+    _unflag(tree, variables, "--no-skip-worktree", seen)
+    # No setting may leave out a file that cannot be read, or one that a sparse checkout does not expect.
+    words = ("-c", "core.safecrlf=false", "add", "--all", "--sparse", "--no-ignore-errors")
+    git.act(tree, *dirt.AS_IT_IS, *words, variables=variables)
+
+
+def _unflag(tree: Path, variables: dict[str, str] | None, flag: str, paths: list[str]) -> None:
     if paths:
         words = (*dirt.AS_IT_IS, "update-index", flag, "-z", "--stdin")
         git.act(tree, *words, variables=variables, stdin="\0".join(paths))

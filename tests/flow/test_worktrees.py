@@ -624,6 +624,28 @@ class TestCommitting:
         git(root.path, "switch", "-q", "main")
         until(lambda: not found(root, "main_moved"), what="it is over")
 
+    @pytest.mark.req("M47")
+    @pytest.mark.parametrize(
+        "hide",
+        [
+            "git update-index --assume-unchanged deep/file && echo work > deep/file",
+            "git update-index --skip-worktree deep/file && echo work > deep/file",
+            "git sparse-checkout set elsewhere && mkdir deep && echo work > deep/file && echo work > deep/new",
+            "git config core.fileMode false && chmod +x deep/file",
+        ],
+        ids=["assume-unchanged", "skip-worktree", "sparse", "mode"],
+    )
+    def test_what_a_removal_is_refused_for_is_committed_however_it_is_hidden(self, root: Root, hide: str) -> None:
+        commit(root.path, "deep/file", "before\n")
+        tree = prepare(root)
+        subprocess.run(["sh", "-c", hide], cwd=tree, check=True)
+        assert refused(root, "worktree", "remove", "one")["code"] == "worktree_dirty"
+
+        root.ok("worktree", "commit", "one", "-m", "all of it")
+
+        assert "deep/file" in git(tree, "show", "--format=", "--name-only")
+        root.ok("worktree", "remove", "one")
+
     def test_a_repository_inside_is_refused_and_not_committed_as_a_mere_link(self, root: Root) -> None:
         tree = prepare(root)
         repository(tree / "inside")
