@@ -9,7 +9,7 @@ from mam.control_plane import worktrees
 from mam.control_plane.loop_machine import Review, State
 from mam.control_plane.rows import Loop
 from mam.control_plane.wiring import Mam
-from mam.wrappers import git, gitfiles, snapshot
+from mam.wrappers import git, gitfiles, snapshot, trees
 from mam.wrappers.git import GitFailed
 from mam.wrappers.snapshot import Snapshot
 
@@ -57,7 +57,16 @@ def next_command(mam: Mam, loop: Loop, snap: Snapshot) -> str:
     on, tip = gitfiles.branch_of(main), gitfiles.commit_of(main)
     if on is not None and tip is not None and not git.is_ancestor(main, tip, snap.head):
         return f"{_rebase(loop, on)}   # {on} has commits that the reviewed one has not; then another loop"
-    return f"MAM_ALLOW_MAIN=1 git -C {shlex.quote(str(main))} merge --ff-only {snap.head}"
+    place, words = _forward(main, on, tip, snap)
+    return f"MAM_ALLOW_MAIN=1 {shlex.join(['git', '-C', str(place), *words])}"
+
+
+def _forward(main: Path, on: str | None, tip: str | None, snap: Snapshot) -> tuple[Path, list[str]]:
+    """Where git forwards the main branch, and by what: a bare repository has it in a worktree, or nowhere."""
+    place = trees.holder(main, on) if on is not None and git.bare(main) else main
+    if place is None:
+        return main, ["update-ref", f"refs/heads/{on}", snap.head, *([tip] if tip else [])]
+    return place, ["merge", "--ff-only", snap.head]
 
 
 def _rebase(loop: Loop, on: str) -> str:
@@ -104,11 +113,12 @@ def _merge(mam: Mam, loop: Loop, tree: Path, snap: Snapshot) -> Result:
     if first.moved:
         return first
     with worktrees.repository_lock(mam):
+        place, words = _forward(main, on, tip, snap)
         try:
-            git.act(main, "merge", "--ff-only", "--quiet", snap.head)
+            git.act(place, *words)
         except GitFailed as error:
             again = next_command(mam, loop, Snapshot(snap.head, snap.head, captured=False))
-            return Result(refused=f"{main}: {error.data.get('why')}; then `{again}`")
+            return Result(refused=f"{place}: {error.data.get('why')}; then `{again}`")
     return Result(done=f"{on} is at {snap.head}")
 
 

@@ -475,6 +475,37 @@ def test_a_whole_loop_works_in_places_with_the_oddest_names(make_root: Callable[
     assert brief.splitlines()[0].endswith(f"/ head {said.json['head_sha']}") and brief.startswith("Worktree $'")
 
 
+@pytest.mark.parametrize("where", ["in a worktree", "nowhere"])
+def test_a_bare_repository_forwards_its_main_branch_where_that_is_checked_out(tmp_path: Path, where: str) -> None:
+    seed = repository(tmp_path / "seed")
+    (tmp_path / "shop").mkdir()
+    git(tmp_path / "shop", "clone", "-q", "--bare", str(seed), ".git")
+    main = tmp_path / "shop" / "main"
+    git(tmp_path / "shop", "worktree", "add", "-q", "main")
+    root = Root(main, mux="headless")
+    try:
+        said = root.mam("init", "--json")
+        root.path = Path(said.json["root"])
+        stage = Stage(root)
+        stage.agent("rev-a", "--cwd", str(tmp_path))
+        tree = Path(root.ok("worktree", "prepare", "one", "--no-venv", cwd=main)["path"])
+        if where == "nowhere":
+            git(tmp_path / "shop", "worktree", "remove", "main")
+        for mode in ("merge", "none"):
+            head = stage.change(tree, f"{mode}.txt")
+            said = stage.run(tree, stage.plan(), "--promote", mode)
+            assert said.code == 0, said.json
+            if mode == "none":
+                subprocess.run(["sh", "-ec", said.json["promoted"]], check=True)
+            assert git(tree, "rev-parse", "main") == head
+            assert where == "nowhere" or (git(main, "status", "--porcelain"), (main / f"{mode}.txt").exists()) == (
+                "",
+                True,
+            )
+    finally:
+        root.clean()
+
+
 def test_a_loop_whose_row_was_edited_to_look_passed_is_not_believed_by_verify(stage: Stage) -> None:
     loop = stage.plan(rev_a=[[{"report": "not_pass"}]])
     assert stage.run(stage.changed(), loop, reviewers=REVIEWERS).code == 3
