@@ -160,10 +160,13 @@ def _cancel(words: list[str]) -> int:
 
     args = verb(words, 2, "mam loop cancel loop-1a2b3c4d", "end a loop, its jobs and its review trees", _one)
     mam = Mam.open(root=args.root)
-    loop = loops.ask_cancel(mam, args.loop)
+    loops.ask_cancel(mam, args.loop)
     try:
         with loop_locks.held(mam, args.loop):
-            loop = loop_run.LoopRun(mam, loop, say).run()
+            with mam.registry.view() as view:
+                loop = loops.need(view, args.loop)
+            if loop.ended_at is None:  # else the process that carried it out has just done it
+                loop = loop_run.LoopRun(mam, loop, say).run()
     except loop_locks.LoopRuns:
         loop = loops.await_end(mam, args.loop)  # the process that carries it out does it
     emit(args, _data(loop), f"{loop.id}: {loop.outcome or loop.state}")

@@ -288,8 +288,11 @@ def test_a_loop_is_cancelled_from_wherever_it_is_and_leaves_nothing_at_work(stag
     said = stage.root.mam("loop", "cancel", loop, "--json", timeout_s=120)
 
     assert said.code == 0 and said.json["outcome"] == "cancelled", said.err
+    timeline = (stage.folder(loop) / "timeline.md").read_text("utf-8")
     if when == "running":
         assert child.wait(60) == 1
+        assert "taken up again" not in timeline
+    assert timeline.splitlines()[-1].endswith("cancelled: it was cancelled")
     assert open_jobs(stage, loop) == [] and stage.benches() == [] and held(stage) == []
     assert main_checkout(stage.root.path) == before
     assert stage.root.mam("loop", "cancel", loop, "--json").error["code"] == "loop_ended"
