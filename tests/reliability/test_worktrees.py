@@ -38,6 +38,11 @@ HIDING = [
     "a submodule's commit that nobody else has",
     "a change of mode with core.fileMode=false",
     "files where a submodule is not checked out",
+    "a commit of a submodule that was deinitialised since",
+    "a commit of a submodule that was removed since",
+    "a commit of a submodule that is on an unborn branch now",
+    "a conflict of a stash, which no operation in progress tells of",
+    "a link to nowhere, skip-worktree",
 ]
 
 

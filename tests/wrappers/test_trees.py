@@ -210,15 +210,17 @@ class TestDiscarding:
         assert entries(repo) == ["replaced"]
 
     def test_the_lock_of_an_interrupted_add_is_ours_and_a_persons_lock_is_not(self, repo: Path, tmp_path: Path) -> None:
-        for name, reason in (("half", "initializing"), ("usb", "on my disk")):
+        for name, reason in (("half", "initializing"), ("usb", "on my disk"), ("quiet", "")):
             trees.add_branch(repo, tmp_path / name, name, tip(repo))
-            git(repo, "worktree", "lock", "--reason", reason, str(tmp_path / name))
+            git(repo, "worktree", "lock", *(["--reason", reason] if reason else []), str(tmp_path / name))
 
         trees.discard(repo, tmp_path / "half")
         with pytest.raises(trees.TreeLocked, match="on my disk"):
             trees.discard(repo, tmp_path / "usb")
+        with pytest.raises(trees.TreeLocked, match="no reason given"):
+            trees.discard(repo, tmp_path / "quiet")
 
-        assert entries(repo) == ["usb"]
+        assert entries(repo) == ["quiet", "usb"]
         assert (tmp_path / "usb" / "README").exists()
 
     def test_an_interrupted_discard_is_finished_by_the_next_one(self, repo: Path, tmp_path: Path) -> None:
