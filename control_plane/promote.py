@@ -63,7 +63,7 @@ def next_command(mam: Mam, loop: Loop, snap: Snapshot) -> str:
 
 def _forward(main: Path, on: str | None, tip: str | None, snap: Snapshot) -> tuple[Path, list[str]]:
     """Where git forwards the main branch, and by what: a bare repository has it in a worktree, or nowhere."""
-    place = trees.holder(main, on) if on is not None and git.bare(main) else main
+    place = trees.holder(main, on) if on is not None and gitfiles.says_bare(main) else main
     if place is None:
         return main, ["update-ref", f"refs/heads/{on}", snap.head, *([tip] if tip else [])]
     return place, ["merge", "--ff-only", snap.head]

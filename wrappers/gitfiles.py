@@ -1,5 +1,6 @@
 """Where git keeps what: read from its files, without a process and without git itself. Standard library only."""
 
+import contextlib
 import re
 import shutil
 import time
@@ -39,6 +40,15 @@ def top_of(folder: Path) -> Path | None:
 
 def is_bare_folder(folder: Path) -> bool:
     return (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()
+
+
+def says_bare(tree: Path) -> bool:
+    """Whether the configuration of *tree*'s repository calls it bare, in the words that git itself writes."""
+    shared, said = shared_dir(tree), ""
+    for path in [shared / "config", shared / "config.worktree"] if shared is not None else []:
+        with contextlib.suppress(OSError):
+            said += path.read_text("utf-8", "replace") + "\n"
+    return re.search(r"^\s*bare = true$", said, re.MULTILINE) is not None
 
 
 def shared_dir(tree: Path) -> Path | None:

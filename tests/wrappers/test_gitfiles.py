@@ -98,6 +98,24 @@ def test_directories_branch_and_commit_are_those_that_git_names(tmp_path: Path, 
     assert gitfiles.commit_of(tree) == ask(tree, "HEAD")
 
 
+@pytest.mark.parametrize("how", ["cloned", "converted", "with a configuration for each worktree"])
+def test_a_bare_repository_is_known_as_one_from_any_of_its_worktrees(tmp_path: Path, how: str) -> None:
+    repo = plain(tmp_path)
+    git(repo, "worktree", "add", "-q", str(tmp_path / "tree"))
+    assert not gitfiles.says_bare(repo) and not gitfiles.says_bare(tmp_path / "tree")
+    if how == "cloned":
+        git(tmp_path, "clone", "-q", "--bare", str(repo), "bare.git")
+        repo = tmp_path / "bare.git"
+        git(repo, "worktree", "add", "-q", str(tmp_path / "tree2"), "tree")
+    else:
+        git(repo, "config", "core.bare", "true")
+    if how.startswith("with"):
+        git(tmp_path / "tree", "sparse-checkout", "set", "x")
+
+    assert gitfiles.says_bare(repo)
+    assert all(gitfiles.says_bare(tree) for tree in tmp_path.glob("tree*") if how != "cloned" or tree.name == "tree2")
+
+
 def test_an_unborn_branch_has_a_name_and_no_commit(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "fresh")
 
