@@ -111,6 +111,17 @@ def test_a_file_with_an_index_flag_is_captured_as_it_lies_there(repo: Path, flag
     assert git(repo, "ls-files", "-v", "app.py")[0] in "hS"
 
 
+def test_a_link_to_nowhere_in_the_place_of_a_file_that_is_skipped_is_captured_as_the_link(repo: Path) -> None:
+    git(repo, "update-index", "--skip-worktree", "app.py")
+    (repo / "app.py").unlink()
+    (repo / "app.py").symlink_to("nowhere")
+
+    snap = snapshot.capture(repo, "round 1")
+
+    assert snap.captured and held(repo, snap.head)["app.py"].startswith("120000 ")
+    assert snapshot.still(repo, snap)
+
+
 def test_a_sparse_tree_keeps_what_is_not_checked_out(repo: Path) -> None:
     commit(repo, "docs/guide.md")
     git(repo, "sparse-checkout", "set", "--no-cone", "/docs/")
@@ -147,6 +158,21 @@ def test_a_capture_is_still_what_is_there_until_anything_differs(repo: Path) -> 
     assert snapshot.still(repo, clean)
     commit(repo, "more.txt")
     assert not snapshot.still(repo, clean)
+
+
+def test_a_commit_that_lands_while_the_tree_is_compared_is_seen(repo: Path, tmp_path: Path) -> None:
+    """Its files are those that were reviewed, and git says that all is committed; but nobody reviewed that commit."""
+    commit(repo, ".gitattributes", "app.py filter=slow\n")
+    snap = snapshot.capture(repo, "round 1")
+    new = git(repo, "commit-tree", "HEAD^{tree}", "-p", "HEAD", "-m", "meanwhile")
+    program = tmp_path / "filter"
+    program.write_text(f"#!/bin/sh\ngit update-ref refs/heads/main {new} {snap.tip} 2>/dev/null\ncat\n", "utf-8")
+    program.chmod(0o755)
+    git(repo, "config", "filter.slow.clean", str(program))
+    os.utime(repo / "app.py", (1, 1))  # so that git looks into it, through the filter
+
+    assert not snapshot.still(repo, snap)
+    assert git(repo, "rev-parse", "HEAD") == new, "this test shows nothing: no commit landed"
 
 
 STATES = [name for name in WAYS if "progress" in name or name.startswith(("a rebase", "a bisection", "a series"))]
