@@ -95,7 +95,7 @@ def _whole_tree(tree: Path, found: list[dirt.Dirt]) -> str:
             shutil.copy2(own / "index", index)  # with its file times: unchanged files are not read again
         variables = {"GIT_INDEX_FILE": str(index)}
         stage(tree, variables)
-        return git.act(tree, "write-tree", variables=variables)
+        return git.act(tree, *dirt.AS_IT_IS, "write-tree", variables=variables)  # which writes to the index, too
 
 
 def stage(tree: Path, variables: dict[str, str] | None = None) -> None:

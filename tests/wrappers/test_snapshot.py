@@ -122,6 +122,17 @@ def test_a_link_to_nowhere_in_the_place_of_a_file_that_is_skipped_is_captured_as
     assert snapshot.still(repo, snap)
 
 
+def test_no_half_of_an_index_is_left_where_the_configuration_has_it_split(repo: Path) -> None:
+    git(repo, "config", "core.splitIndex", "true")
+    git(repo, "config", "splitIndex.maxPercentChange", "0")
+    write(repo / "more.txt")
+    before = state(repo)
+
+    assert snapshot.still(repo, snapshot.capture(repo, "round 1"))
+
+    assert state(repo) == before
+
+
 def test_a_sparse_tree_keeps_what_is_not_checked_out(repo: Path) -> None:
     commit(repo, "docs/guide.md")
     git(repo, "sparse-checkout", "set", "--no-cone", "/docs/")
