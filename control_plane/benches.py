@@ -15,6 +15,7 @@ from mam.broker.errors import MamError
 from mam.control_plane import outfit, worktrees
 from mam.control_plane.loop_briefs import Bench
 from mam.control_plane.rows import Loop
+from mam.control_plane.views import clean
 from mam.control_plane.wiring import Mam, write_json
 from mam.wrappers import dirt, git, gitfiles, snapshot, trees
 from mam.wrappers.git import GitFailed
@@ -85,7 +86,7 @@ def check(mam: Mam, loop: Loop, number: int, reviewer: str, snap: Snapshot) -> s
         return ""  # it worked on another machine: its signed report names the commit
     try:
         if loop.isolation != "worktree":
-            return "" if snapshot.still(Path(loop.worktree), snap) else "the worktree changed during the review"
+            return "" if snapshot.still(Path(loop.worktree), snap) else _moved(Path(loop.worktree), snap)
         place = folder(mam, loop.id, number, reviewer)
         if (place / "tree").is_symlink() or not (place / "tree").is_dir():
             return "its tree is gone"
@@ -97,6 +98,12 @@ def check(mam: Mam, loop: Loop, number: int, reviewer: str, snap: Snapshot) -> s
         return f"its tree could not be looked at: {error}"
     shown = ", ".join(str(item) for item in changed[:3])
     return f"its tree was changed: {shown}" if changed else ""
+
+
+def _moved(tree: Path, snap: Snapshot) -> str:
+    what = ", ".join(clean(each) for each in snapshot.moved(tree, snap)[:3])
+    way_out = "undo that before the loop goes on, or cancel it and begin another one"
+    return f"the worktree changed during the review ({what}): {way_out}"
 
 
 def close(mam: Mam, loop_id: str, number: int, reviewer: str) -> None:

@@ -77,6 +77,21 @@ def still(tree: Path, snapshot: Snapshot) -> bool:
     return same and _tip(tree) == snapshot.tip  # once more: a commit in between leaves a tree that looks clean
 
 
+def moved(tree: Path, snapshot: Snapshot) -> list[str]:
+    """What in *tree* is not as *snapshot* captured it, in words; for people, `still` decides. Raises GitFailed."""
+    tip = _tip(tree)
+    if tip != snapshot.tip:
+        return [f"its head is {tip}, not {snapshot.tip}"]
+    found = dirt.look(tree)
+    try:
+        whole = _whole_tree(tree, found) if snapshot.captured and found else _tree_of(tree, tip)
+    except NotCapturable:
+        return [str(item) for item in found]
+    if not snapshot.captured:
+        return [str(item) for item in found]
+    return git.ask(tree, "diff-tree", "-r", "--name-only", "-z", snapshot.head, whole).split("\0")[:-1]
+
+
 def _tip(tree: Path) -> str | None:
     return gitfiles.commit_of(tree) or git.resolve(tree, "HEAD")
 

@@ -299,6 +299,24 @@ def test_a_verdict_in_place_does_not_count_when_the_tree_changed_meanwhile(stage
     assert "the worktree changed during the review" in (stage.folder(loop) / "timeline.md").read_text()
 
 
+@pytest.mark.req("M59")
+@pytest.mark.parametrize("work", ["committed", "uncommitted"])
+def test_a_review_in_place_that_is_stuck_names_what_changed_and_goes_on_when_that_is_undone(
+    stage: Stage, work: str
+) -> None:
+    tree = stage.changed()
+    if work == "uncommitted":
+        (tree / "draft.txt").write_text("draft\n")
+    loop = stage.plan(rev_a=[[{"sh": "echo x > left-over"}, *PASS], [*PASS]])
+
+    said = stage.run(tree, loop, "--review-isolation", "in-place")
+
+    assert (said.code, said.json["state"]) == (1, "stuck")
+    assert "during the review (left-over" in json.dumps(stage.root.ok("why", loop))
+    (tree / "left-over").unlink()
+    assert stage.resume(loop).code == 0
+
+
 @pytest.mark.req("M60")
 def test_a_remote_review_fetches_the_commit_names_it_and_leaves_nothing_on_the_remote(
     stage: Stage, tmp_path: Path
