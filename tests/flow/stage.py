@@ -213,13 +213,13 @@ def main_checkout(folder: Path) -> dict[str, str]:
     """Everything of a main checkout that a loop must leave as it is, down to the bytes of its index."""
     quiet = ["--no-optional-locks", "-c", "core.quotePath=false"]
     dot_git = folder / ".git"
-    hooks = sorted(path.name for path in (dot_git / "hooks").glob("*") if path.suffix != ".sample")
+    hooks = {path.name: (path.read_bytes().hex(), path.stat().st_mode) for path in (dot_git / "hooks").iterdir()}
     return {
         "status": git(folder, *quiet, "status", "--porcelain=v2", "--branch", "--ignored", "--untracked-files=all"),
         "head": (dot_git / "HEAD").read_text(),
         "branches": git(folder, "for-each-ref", "refs/heads", "refs/tags", "refs/remotes"),
         "index": (dot_git / "index").read_bytes().hex(),
         "config": (dot_git / "config").read_text(),
-        "hooks": " ".join(hooks),
+        "hooks": json.dumps(hooks, sort_keys=True),
         "stash": git(folder, "stash", "list"),
     }

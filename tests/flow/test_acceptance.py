@@ -133,7 +133,13 @@ def test_a4_the_main_checkout_is_byte_for_byte_the_same_after_loops_of_every_kin
     assert stage.benches() == []
     left = {path.name for path in root.parts.layout.worktrees.iterdir()}
     assert left == {"issue-1"} and "issue-1" in root.mam("status").out
-    assert root.ok("status")["open_jobs"] == []
+    status = root.ok("status")
+    assert status["open_jobs"] == []
+    pinned = {ref.split("/")[3] for ref in git(root.path, "for-each-ref", "--format=%(refname)", "refs/mam").split()}
+    assert pinned and pinned <= {loop["id"] for loop in status["loops"]}
+    for loop in pinned:
+        root.ok("loop", "archive", loop)
+    assert git(root.path, "for-each-ref", "refs/mam") == "" and same()
 
 
 @pytest.mark.req("M71")
