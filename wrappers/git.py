@@ -118,7 +118,7 @@ def _run(folder: Path, words: tuple[str, ...], extra: dict[str, str], timeout_s:
     try:
         # git.cmd.Git alone: a Repo object would keep child processes open.
         with tempfile.TemporaryFile() as source:
-            source.write(stdin.encode())
+            source.write(stdin.encode("utf-8", "surrogateescape"))  # paths may have any bytes
             source.seek(0)
             # GitPython can only add to our environment: what git's own helpers may not see is emptied.
             hidden = dict.fromkeys(process.SECRET, "")

@@ -99,16 +99,18 @@ def test_a_capture_holds_every_file_as_it_lies_there_and_touches_nothing(repo: P
     assert snap.captured and snapshot.still(repo, snap)
 
 
+@pytest.mark.parametrize("name", ["app.py", *NAMES])
 @pytest.mark.parametrize("flag", ["--assume-unchanged", "--skip-worktree"])
-def test_a_file_with_an_index_flag_is_captured_as_it_lies_there(repo: Path, flag: str) -> None:
-    git(repo, "update-index", flag, "app.py")
-    write(repo / "app.py", "changed\n")
+def test_a_file_with_an_index_flag_is_captured_as_it_lies_there(repo: Path, flag: str, name: str) -> None:
+    commit(repo, f"./{name}")
+    git(repo, "update-index", flag, "--", name)
+    write(repo / name, "changed\n")
 
     snap = snapshot.capture(repo, "round 1")
 
-    assert git(repo, "show", f"{snap.head}:app.py") == "changed"
+    assert git(repo, "show", f"{snap.head}:{name}") == "changed"
     assert snapshot.still(repo, snap)
-    assert git(repo, "ls-files", "-v", "app.py")[0] in "hS"
+    assert git(repo, "ls-files", "-v", "--", f":(literal){name}")[0] in "hS"
 
 
 def test_a_link_to_nowhere_in_the_place_of_a_file_that_is_skipped_is_captured_as_the_link(repo: Path) -> None:
