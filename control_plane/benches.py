@@ -63,12 +63,25 @@ def open_bench(mam: Mam, loop: Loop, number: int, reviewer: str, attempt: int, s
 def _add_tree(mam: Mam, loop: Loop, tree: Path, head: str) -> None:
     with worktrees.repository_lock(mam):
         trees.add_detached(mam.layout.root, tree, head)
+        _with_change(tree, f"{loop.base_sha}...{head}")
         if (tree / ".gitmodules").exists():
             outfit.submodules(Path(loop.worktree), tree, lambda _: None)
     own = gitfiles.own_dir(tree)
     if own is not None:
         # As it was made: what a reviewer sets in the real index (assume-unchanged, say) hides nothing from the check.
         shutil.copy2(own / "index", tree.parent / "index")
+
+
+def _with_change(tree: Path, change: str) -> None:
+    """Where the main checkout is sparse, the tree is as well: have at least every file of the change in it."""
+    own = gitfiles.own_dir(tree)
+    if own is None or not (own / "info" / "sparse-checkout").exists():
+        return
+    words = ("--name-only", "-z", "--no-renames", "--diff-filter=d", "--no-ext-diff", "--ignore-submodules=none")
+    names = git.ask(tree, "diff", *words, change)
+    if names:
+        from_list = ("--ignore-skip-worktree-bits", "--pathspec-from-file=-", "--pathspec-file-nul")
+        git.act(tree, "--literal-pathspecs", "checkout", "--quiet", *from_list, stdin=names)
 
 
 def _python(mam: Mam, loop: Loop) -> str:

@@ -144,6 +144,32 @@ def test_settings_that_were_there_before_the_tree_hide_nothing_in_it(bench: Benc
     assert bench.check() != ""
 
 
+@pytest.mark.parametrize("name", ["out/new.py", "out/한국어 [a]*.py", "out/né\udcff"])
+def test_a_reviewer_has_every_changed_file_where_the_main_checkout_is_sparse(bench: Bench, name: str) -> None:
+    for each in ("kept/a.py", "out/b.py"):
+        path = bench.root.path / each
+        path.parent.mkdir()
+        path.write_text("1\n")
+    git(bench.root.path, "add", ".")
+    git(bench.root.path, "commit", "-qm", "files")
+    git(bench.root.path, "sparse-checkout", "set", "kept")
+    git(bench.creator, "merge", "-q", "main")
+    (bench.creator / name).write_text("new\n")
+    (bench.creator / "kept" / "a.py").unlink()
+    git(bench.creator, "add", "--all", "--sparse")
+    git(bench.creator, "commit", "-qm", "change")
+    bench.loop = replace(bench.loop, base_sha=git(bench.root.path, "rev-parse", "main"))
+
+    tree = bench.open()
+
+    assert (tree / name).read_text() == "new\n" and not (tree / "kept" / "a.py").exists()
+    assert not (tree / "out" / "b.py").exists(), "this test shows nothing: the tree is not sparse"
+    assert bench.check() == ""
+    (tree / name).write_text("other\n")
+    assert "was changed" in bench.check()
+    bench.close()
+
+
 @pytest.mark.parametrize("what", ["tree", "bench", "loop"])
 def test_a_link_that_a_reviewer_left_is_removed_and_what_it_leads_to_stays(bench: Bench, what: str) -> None:
     tree = bench.open()
