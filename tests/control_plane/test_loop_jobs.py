@@ -1,8 +1,10 @@
 """The jobs of a loop: named so that none is another's, asked for once, found again after a crash."""
 
+import hashlib
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -10,9 +12,10 @@ from hypothesis import strategies as st
 
 from mam.broker import topics
 from mam.broker.errors import BadName
-from mam.control_plane import delegation, jobs, loop_jobs, loop_machine, loops
+from mam.control_plane import delegation, jobs, loop_jobs, loop_machine, loops, verdicts
+from mam.control_plane.delegation import Part
 from mam.control_plane.loop_jobs import LoopJobs, job_id
-from mam.control_plane.loop_machine import Ask, Began, State, Work
+from mam.control_plane.loop_machine import Ask, Began, Captured, Reviewed, State, Work
 from mam.control_plane.rows import Loop, StepMark
 
 from .conftest import Desk
@@ -121,3 +124,67 @@ def test_what_a_crash_left_of_a_job_without_its_row_is_no_obstacle(desk: Desk, m
     job = desk.row("loop-1-w1")
     assert "do it" in Path(job.brief_path).read_text("utf-8") and job.state == "queued"
     assert (desk.mam.layout.loops / "loop-1" / "round-1" / "brief.md").exists()
+
+
+# -- what counts as a verdict -----------------------------------------------------------------------
+
+BASE, HEAD, OTHER = "a" * 40, "b" * 40, "c" * 40
+SAID = f"fine\n{verdicts.LINES['pass']}\n"
+
+
+def answered(desk: Desk, text: str = SAID, **changes: Any) -> Reviewed:
+    """What a loop takes from a reviewer's job that is right in everything but the *changes* of its row."""
+    began = loop_machine.step(State(("rev-a",), None, 1), Began())[0]
+    state = loop_machine.step(began, Captured(BASE, HEAD, HEAD, False, False))[0]
+    folder = desk.mam.layout.loops / "loop-2"
+    folder.mkdir(parents=True)
+    # Reviewed elsewhere: a bench of its own would be one more reason to refuse.
+    fixed = {"isolation": "worktree", "promote": "none", "remote": "origin", "test_command": None, "title": "do it"}
+    row = Loop(
+        "loop-2", state.phase, 1, "/w", "issue-1", BASE, None, '["rev-a"]', **fixed,
+        folder=str(folder), checkpoint=json.dumps(loop_machine.to_json(state)), created_at=1, updated_at=1,
+    )  # fmt: skip
+    for name in ("rev-a", "rev-b"):
+        desk.session(name, role="reviewer")
+    part = Part("loop-2", 1, "Worktree /w", BASE, HEAD, None, HEAD)
+    job = delegation.delegate(desk.mam, "rev-a", "look", job_id=job_id("loop-2", 1, "rev-a"), part=part)
+    told = hashlib.sha256(text.encode()).hexdigest()
+    right = {"state": "reported", "result": "done", "verdict": "pass", "report_sha256": told, "seen_sha": HEAD}
+    job = replace(job, **{**right, **changes})
+    Path(job.report_path).parent.mkdir(exist_ok=True)
+    Path(job.report_path).write_text(text, "utf-8")
+    with desk.mam.registry.transaction() as tx:
+        tx.put(job)
+    found = LoopJobs(desk.mam, row, None).reviewed(state, Ask(1, "rev-a", 1), 1)
+    assert found is not None
+    return found
+
+
+@pytest.mark.req("M54", "M65")
+def test_a_verdict_that_is_right_in_everything_counts(desk: Desk) -> None:
+    assert answered(desk) == Reviewed("rev-a", 1, "pass", "")
+
+
+@pytest.mark.req("M54", "M65")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"session": "rev-b"},
+        {"loop": "loop-3"},
+        {"round": 2},
+        {"base_sha": OTHER},
+        {"head_sha": OTHER},
+        {"detail": "other_commit", "seen_sha": OTHER},
+        {"verdict": None},
+        {"result": "failed"},
+        {"report_sha256": "0" * 64},
+        {"verdict": "not_pass"},
+        {"text": "fine\n"},
+        {"state": "timed_out"},
+    ],
+    ids=str,
+)
+def test_a_verdict_with_one_thing_wrong_does_not_count_and_says_why(desk: Desk, wrong: dict[str, Any]) -> None:
+    found = answered(desk, **wrong)
+
+    assert found.verdict is None and found.why
