@@ -6,6 +6,7 @@ each is looked through here, with the tree and its index left as they are.
 """
 
 import os
+import shlex
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -192,8 +193,9 @@ def _kept_in(modules: Path, besides: set[Path]) -> list[Dirt]:
             continue
         names.clear()
         if repo.resolve() not in besides:
-            name, where = str(repo.relative_to(modules)), f"; it is not checked out: git --git-dir={repo} log --all"
-            found += _unpushed(repo, name, where) + _kept_in(repo / "modules", set())
+            look_there = shlex.join(["git", f"--git-dir={repo}", "--work-tree=.", "log", "--all"])
+            where = f"; it is not checked out: `{look_there}`"
+            found += _unpushed(repo, str(repo.relative_to(modules)), where) + _kept_in(repo / "modules", set())
     return found
 
 
