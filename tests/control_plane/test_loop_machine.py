@@ -114,9 +114,11 @@ def test_a_worktree_that_moved_supersedes_the_verdicts_and_its_new_head_is_revie
 
 
 def test_superseded_rounds_are_no_rounds_of_work() -> None:
-    state = after(all_say(reviewing(creator="w", rounds=1), "not_pass"), Looked(same=False), captured(2))
+    state = after(all_say(reviewing(creator="w", rounds=2), "not_pass"), Looked(same=False), captured(2))
 
-    assert after(all_say(state, "not_pass"), Looked(same=True)).outcome == "not_pass"
+    again = after(all_say(state, "not_pass"), Looked(same=True))
+    assert lm.pending(again) == [Work(3, 1)]
+    assert after(all_say(after(again, DONE, captured(3)), "not_pass"), Looked(same=True)).outcome == "not_pass"
     assert after(all_say(state, "pass"), Promoted("x")).outcome == "passed"
 
 

@@ -275,6 +275,13 @@ class TestPreparing:
         else:
             assert leftovers(root) == before == NOTHING
 
+    def test_a_branch_that_was_there_before_outlives_a_setup_that_fails(self, root: Root) -> None:
+        git(root.path, "branch", "mine")
+
+        assert refused(root, "worktree", "prepare", "one", "--branch", "mine", "--no-venv", "--setup", "false")
+
+        assert leftovers(root) == NOTHING | {"branches": ["main", "mine"]}
+
     def test_the_setup_runs_in_the_tree_and_for_its_repository_only(self, root: Root, tmp_path: Path) -> None:
         other = repository(tmp_path / "other")
         before = git(root.path, "rev-parse", "main"), git(other, "rev-parse", "main")

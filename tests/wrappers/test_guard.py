@@ -155,13 +155,35 @@ def test_what_leaves_the_branch_where_it_is_passes(repo: Path, how: str) -> None
 
 @pytest.mark.req("M8")
 @pytest.mark.parametrize("packed", [False, True])
-@pytest.mark.parametrize("words", [("update-ref", "-d", "refs/heads/main"), ("branch", "-m", "main", "trunk")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("update-ref", "-d", "refs/heads/main"),
+        ("update-ref", "-d", "refs/heads/main", "BEFORE"),  # as git prunes a ref that it packed
+        ("update-ref", "-d", "HEAD", "BEFORE"),
+        ("branch", "-m", "main", "trunk"),
+    ],
+    ids=" ".join,
+)
 def test_a_branch_that_would_go_is_kept(repo: Path, words: tuple[str, ...], packed: bool) -> None:
     before = git(repo, "rev-parse", "main")
     if packed:
         git(repo, "pack-refs", "--all")
 
-    assert attempt(repo, *words).returncode != 0
+    assert attempt(repo, *(before if word == "BEFORE" else word for word in words)).returncode != 0
+    assert git(repo, "rev-parse", "main") == before
+
+
+def test_a_packed_branch_whose_name_only_begins_alike_does_not_let_the_branch_go(repo: Path) -> None:
+    git(repo, "branch", "main2")
+    before = git(repo, "rev-parse", "main")
+    git(repo, "pack-refs", "--all")
+    (repo / ".git" / "refs" / "heads" / "main").write_text(f"{before}\n")
+    packed = repo / ".git" / "packed-refs"
+    packed.write_text("".join(line for line in packed.open() if not line.endswith(" refs/heads/main\n")))
+
+    # From a worktree: there the main branch is not HEAD, and its going looks most like the pruning of a packed ref.
+    assert attempt(repo.parent / "tree", "update-ref", "-d", "refs/heads/main", before).returncode != 0
     assert git(repo, "rev-parse", "main") == before
 
 
@@ -217,6 +239,18 @@ class TestHooksThatWereThere:
         hooks = repo / ".git" / "hooks"
         assert {name: (hooks / name).read_text() for name in before} == before
         assert not list(hooks.glob("*before-mam*")) and not list(hooks.glob(".*"))
+
+    @pytest.mark.parametrize("name", ["pre-commit", "reference-transaction"])
+    def test_each_of_them_refuses_by_itself_what_the_guard_lets_pass(self, tmp_path: Path, name: str) -> None:
+        repo = repository(tmp_path / "repo")
+        git(repo, "worktree", "add", "-q", "-b", "side", str(tmp_path / "tree"))
+        self.hook(repo, name, "exit 1")
+        guard.install(repo)
+
+        assert attempt(tmp_path / "tree", "commit", "--allow-empty", "-m", "x").returncode != 0
+        guard.uninstall(repo)
+        (repo / ".git" / "hooks" / name).unlink()
+        assert attempt(tmp_path / "tree", "commit", "--allow-empty", "-m", "x").returncode == 0
 
     def test_a_hook_that_is_a_link_comes_back_as_one(self, tmp_path: Path) -> None:
         repo = repository(tmp_path / "repo")
