@@ -15,6 +15,7 @@ from mam.broker.errors import BadName
 from mam.control_plane import delegation, jobs, loop_jobs, loop_machine, loops, verdicts
 from mam.control_plane.delegation import Part
 from mam.control_plane.loop_jobs import LoopJobs, job_id
+from mam.control_plane.loop_locks import LoopRuns
 from mam.control_plane.loop_machine import Ask, Began, Captured, Reviewed, State, Work
 from mam.control_plane.rows import Loop, StepMark
 
@@ -108,6 +109,21 @@ def test_a_job_that_was_tried_again_by_itself_is_taken_over(desk: Desk, made: Lo
     assert send(desk, made, Work(1, 2)) == 2
     with desk.mam.registry.view() as view:
         assert view.job("loop-1-w1") == replace(desk.row("loop-1-w1"), attempt=2)
+
+
+@pytest.mark.req("M80", "M82")
+def test_a_checkpoint_is_never_written_over_one_that_another_process_wrote_meanwhile(
+    desk: Desk, made: LoopJobs
+) -> None:
+    with desk.mam.registry.view() as view:
+        row = loops.need(view, "loop-1")
+    ours = loops.save(desk.mam, row, loops.state_of(row))
+
+    with pytest.raises(LoopRuns):
+        loops.save(desk.mam, row, loops.state_of(row))
+
+    with desk.mam.registry.view() as view:
+        assert loops.need(view, "loop-1") == ours
 
 
 @pytest.mark.req("M80")

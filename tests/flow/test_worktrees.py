@@ -604,6 +604,24 @@ class TestCommitting:
         assert git(root.path, "rev-parse", "other") == other == git(root.path, "rev-parse", "one")
         assert (tree / "file.txt").exists()
 
+    @pytest.mark.req("M6")
+    def test_a_commit_that_lands_meanwhile_is_not_thrown_off_the_branch(self, root: Root, tmp_path: Path) -> None:
+        tree = prepare(root)
+        write(tree / "file.txt")
+        new = git(tree, "commit-tree", "HEAD^{tree}", "-p", "HEAD", "-m", "of the creator")
+        program = tmp_path / "signer"
+        program.write_text(
+            f"#!/bin/sh\ngit update-ref refs/heads/one {new}\nprintf '\\n[GNUPG:] SIG_CREATED \\n' >&2\necho s\n"
+        )
+        program.chmod(0o755)
+        git(root.path, "config", "commit.gpgSign", "true")
+        git(root.path, "config", "gpg.program", str(program))
+
+        error = refused(root, "worktree", "commit", "one", "-m", "x")
+
+        assert error["code"] == "not_as_expected"
+        assert git(root.path, "rev-parse", "one") == new and (tree / "file.txt").exists()
+
     @pytest.mark.req("M9")
     def test_after_somebody_switched_the_main_checkout_nothing_lands_on_main_and_it_is_reported(
         self, root: Root
