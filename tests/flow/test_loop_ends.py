@@ -301,6 +301,24 @@ def test_a_loop_is_cancelled_from_wherever_it_is_and_leaves_nothing_at_work(stag
         assert stage.run(tree, stage.plan(), reviewers=("rev-b",)).code == 0  # the worktree is free for another one
 
 
+@pytest.mark.req("M45")
+def test_a_worktree_that_a_loop_reviews_is_not_removed_under_it(stage: Stage) -> None:
+    tree = Path(stage.root.ok("worktree", "prepare", "under-review", "--no-venv")["path"])
+    stage.change(tree)
+    loop = stage.plan(rev_a=[[GATE, *PASS]])
+    child = stage.start(tree, loop)
+    stage.reached(loop, "gate", "rev-a")
+
+    for more in ([], ["--stop"], ["--purge"]):
+        said = stage.root.mam("worktree", "remove", "under-review", *more, "--json")
+        assert (said.code, said.error["code"]) == (5, "worktree_busy") and loop in said.error["message"]
+        assert f"mam loop cancel {loop}" in said.error["remedy"]
+
+    stage.go(loop, "gate")
+    assert child.wait(120) == 0
+    stage.root.ok("worktree", "remove", "under-review")
+
+
 def test_a_loop_that_dies_while_it_is_cancelled_leaves_no_job_that_nobody_waits_for(stage: Stage) -> None:
     loop = stage.plan(rev_a=[[GATE, *PASS]])
     child = stage.start(stage.changed(), loop)
