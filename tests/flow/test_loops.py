@@ -73,6 +73,18 @@ def test_there_is_a_diff_though_only_the_worktree_has_the_change_and_main_stands
 
 
 @pytest.mark.req("M25")
+def test_what_only_the_base_has_is_no_change_of_the_worktree(stage: Stage) -> None:
+    tree = stage.changed()
+    newer = stage.change(stage.root.path, f"of-main-{tree.name}.txt")
+    loop = stage.plan()
+
+    assert stage.run(tree, loop, "--base", newer).code == 0
+
+    changes = (stage.folder(loop) / "round-1" / "changes.diff").read_text("utf-8")
+    assert f"b/{tree.name}.txt" in changes and "of-main" not in changes
+
+
+@pytest.mark.req("M25")
 def test_a_worktree_without_a_change_is_no_review_and_exit_1(stage: Stage) -> None:
     loop = stage.plan()
 
