@@ -46,6 +46,7 @@ submit_pause_s = 0.3
 instruction_file = "AGENTS.md"
 
 _PLACEHOLDER = "Ask Codex to do anything"
+_FIRST_FOOTER = "? for shortcuts"  # alone: it does not know yet whether to ask for a login or for trust
 _MENU = re.compile(r"^ +(press )?enter (to )?(continue|confirm|select|submit)\b", re.I)
 _QUESTION = re.compile(r"^  (Would you like|Do you want) to .*\?$")
 _BUSY = re.compile(r"^[•◦] .*\(\d+[hms][^()]* • esc")
@@ -58,11 +59,12 @@ _OWN_HOOKS = re.compile(r"(-c|--config=)?(features\.)?hooks\b")
 
 
 class _Box(NamedTuple):
-    """The composer: the transcript above it, its sign and its text."""
+    """The composer: the transcript above it, its sign, its text and the paragraph below."""
 
     above: Sequence[str]
     sign: str
     text: str
+    footer: str
 
 
 def new_conversation() -> str | None:
@@ -115,6 +117,8 @@ def read(screen: Screen) -> Signal:
     box = _composer(lines)
     if box is None:
         return _without_box(shown)
+    if box.text == _PLACEHOLDER and box.footer == _FIRST_FOOTER:
+        return Signal.STARTING
     for block in _blocks_upwards(box.above):
         if _TURN_ENDED.search(block):
             return Signal.READY
@@ -192,7 +196,7 @@ def _composer(lines: Sequence[str]) -> _Box | None:
         return None
     gap = len(below) - below[::-1].index("") - 1
     text = "\n".join([lines[start][1:].strip(), *(line.strip() for line in below[:gap])]).strip()
-    return _Box(lines[:start], lines[start][:1], text)
+    return _Box(lines[:start], lines[start][:1], text, "\n".join(below[gap:]).strip())
 
 
 def _blocks_upwards(above: Sequence[str]) -> Iterator[str]:

@@ -181,3 +181,4 @@ def dialog_is_seen(team: Root, agent: str, program: str, *args: str) -> None:
     """Hired into a screen that only a person should answer, it is not taken for ready."""
     said = team.mam("agent", "create", "lost", "--agent", agent, "--program", program, "--json", "--", *args)
     until(lambda: team.session("lost").screen == "dialog", what=f"the dialog is recognised: {said.err}")
+    assert "screen: ready" not in said.err
