@@ -2,6 +2,7 @@
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -63,33 +64,48 @@ def _tell(record: Record, data: dict[str, object], content: bytes) -> str:
     Keep the report and say so. Said again it is the same report; with other words it is refused, and nothing changes:
     the first one may have been acted upon.
 
+    It is noted before it is said: who dies in between may have said it, so the next call says it again.
     Raises ReportedOtherwise, FileRefused, NoSpool.
     """
     try:
         with locks.hold(record.folder / ".report.lock"):
             before = notes.read(record.reported)
             if before and any(before.get(word) != data[word] for word in _WORDS):
-                kept = _put_back(record, content)
+                kept = _put_back(record)
+                if not before.pop("told", False):
+                    _say(record, before)
                 raise ReportedOtherwise(job=record.job, attempt=record.attempt, result=before.get("result"), kept=kept)
             if not record.over:
                 _keep(record, content)  # the place belongs to the attempt of now
-            event = record.tell("report", data)
             _write(record.reported.with_suffix(".md"), content)
-            _write(record.reported, json.dumps({word: data[word] for word in _WORDS}).encode())
+            _write(record.reported, json.dumps(data).encode())
+            return _say(record, data)
     except OSError as error:
         why = error.strerror or str(error)
         raise FileRefused(path=error.filename or str(record.folder), why=why, hint="see `mam doctor`") from error
+
+
+def _say(record: Record, data: dict[str, object]) -> str:
+    event = record.tell("report", data)
+    _write(record.reported, json.dumps({**data, "told": True}).encode())
     return event
 
 
-def _put_back(record: Record, other: bytes) -> str:
-    """The report that was signed at its place again, where *other* was written over it; that is kept beside it."""
-    if record.over or not record.report.is_file() or record.report.read_bytes() != other:
+def _put_back(record: Record) -> str:
+    """The report that was signed at its place again, where another was written over it; that is kept beside it."""
+    signed = record.reported.with_suffix(".md").read_bytes()
+    if record.over or (record.report.is_file() and record.report.read_bytes() == signed):
         return ""
-    aside = record.report.with_name(f"report-other.attempt-{record.attempt}.md")
-    record.report.replace(aside)
-    _write(record.report, record.reported.with_suffix(".md").read_bytes())
-    return f"; your text is kept at {aside}"
+    aside = _free(record.report.with_name(f"report-other.attempt-{record.attempt}.md"))
+    if record.report.is_file():
+        record.report.replace(aside)
+    _write(record.report, signed)
+    return f"; what stood in its place is kept at {aside}" if aside.is_file() else ""
+
+
+def _free(path: Path) -> Path:
+    numbered = (path.with_suffix(f".{n}.md") for n in itertools.count(2))
+    return path if not path.exists() else next(each for each in numbered if not each.exists())
 
 
 def _check_sha(name: str, sha: str | None) -> None:

@@ -63,7 +63,9 @@ def test_a_second_report_from_a_file_of_its_own_is_refused_and_that_file_stays(r
 def test_a_report_with_the_same_text_and_another_result_is_refused(root: Root, reported: Job) -> None:
     assert say(root, reported, "text\n").code == 0
 
-    assert say(root, reported, "text\n", "--result", "failed").error["code"] == "reported_otherwise"
+    said = say(root, reported, "text\n", "--result", "failed")
+
+    assert said.error["code"] == "reported_otherwise" and "kept at" not in said.error["remedy"]
     until(lambda: root.job(reported.id).state == "reported")
     assert root.job(reported.id).result == "done"
 
@@ -103,3 +105,32 @@ def test_of_two_reports_at_once_one_counts_whole(root: Root, reported: Job) -> N
     assert sorted(child.wait(60) for child in children) == [0, 1, 1, 1, 1, 1]
     until(lambda: root.job(reported.id).state == "reported")
     assert (root.job(reported.id).detail, root.mam("verify", reported.id).code) == (None, 0)
+
+
+@pytest.mark.parametrize("point", ["spool.fsync", "spool.sync"])
+def test_who_dies_while_it_reports_has_given_this_report_and_no_other(root: Root, reported: Job, point: str) -> None:
+    Path(reported.report_path).write_text("first\n")
+    words = command(root, reported, "--result", "done")
+    assert root.mam(*words, env={"MAM_FAULT": f"verb@{point}:1:crash"}).code == -9
+
+    said = say(root, reported, "second\n", "--result", "failed")
+
+    assert said.error["code"] == "reported_otherwise"
+    until(lambda: root.job(reported.id).state == "reported")
+    assert (root.job(reported.id).result, Path(reported.report_path).read_text()) == ("done", "first\n")
+    assert root.mam("verify", reported.id).code == 0
+
+
+def test_what_was_written_over_a_report_is_set_aside_also_where_another_file_is_reported(
+    root: Root, reported: Job
+) -> None:
+    assert say(root, reported, "first\n").code == 0
+    Path(reported.report_path).write_text("over it\n")
+    other = root.path / "other.md"
+    other.write_text("second\n")
+
+    said = root.mam(*command(root, reported, "--result", "done", "--file", str(other)))
+
+    assert said.error["code"] == "reported_otherwise" and "report-other.attempt-1.md" in said.error["remedy"]
+    assert Path(reported.report_path).read_text() == "first\n"
+    assert Path(reported.report_path).with_name("report-other.attempt-1.md").read_text() == "over it\n"
