@@ -228,10 +228,11 @@ def retry(mam: Mam, job_id: str, session: str | None = None) -> Job:
     """
     Make a new attempt of an ended job, on its own session or on another one.
 
-    What the old attempt still says is recorded and has no effect.
+    What the old attempt still says is recorded and has no effect. Where it raises, the job and its files are as before.
     Raises UnknownJob, JobStillOpen, JobArchived, SessionBusy, SessionNotRunning.
     """
     mam.check_place()
+    begun = None
     try:
         with mam.registry.transaction() as tx:
             job = need(tx, job_id)
@@ -246,11 +247,16 @@ def retry(mam: Mam, job_id: str, session: str | None = None) -> Job:
             jobs.withdraw(tx, job)
             jobs.call_off(tx, job, "tried again")
             _enter(tx, again, mam.layout, mam.command)
+            begun = job
             write_record(mam.layout, again)
             set_aside_report(job)  # last: what fails before it must leave the old report in its place
             Path(again.report_path).parent.mkdir(mode=0o700, exist_ok=True)
     except sqlite3.IntegrityError as error:
         raise SessionBusy(session=session or job.session, job="one that came first") from error
+    except (MamError, OSError):
+        if begun is not None:
+            _undo(mam, begun)
+        raise
     spool.wake(mam.layout.monitor_wake)
     return again
 
@@ -259,4 +265,14 @@ def set_aside_report(job: Job) -> None:
     """Move the report of *job*'s attempt out of the way, so that it can never count as the next one's."""
     report = Path(job.report_path)
     if report.exists():
-        report.replace(report.with_name(f"report-final.attempt-{job.attempt}.md"))
+        report.replace(jobs.set_aside(job))
+
+
+def _undo(mam: Mam, job: Job) -> None:
+    """Put the files of *job* back as they were, unless its next attempt is on record after all."""
+    with mam.registry.locked(), mam.registry.view() as view:
+        if need(view, job.id).attempt != job.attempt:
+            return
+        if jobs.set_aside(job).exists():
+            jobs.set_aside(job).replace(job.report_path)
+        write_record(mam.layout, job)

@@ -125,9 +125,17 @@ def check_own(view: View, job_id: str) -> None:
 
 
 def find_report(job: Job) -> Path | None:
-    """Where the report of a job lies, whoever wrote it from whichever directory; None before there is one."""
-    path = Path(job.report_path)
-    return path if path.is_file() else None
+    """
+    Where the report of a job lies, whoever wrote it from whichever directory; None before there is one.
+
+    A retry that died before its commit had set it aside already.
+    """
+    return next((path for path in (Path(job.report_path), set_aside(job)) if path.is_file()), None)
+
+
+def set_aside(job: Job) -> Path:
+    """Where the report of *job*'s attempt lies from the next attempt on."""
+    return Path(job.report_path).with_name(f"report-final.attempt-{job.attempt}.md")
 
 
 def archive(mam: Mam, job_id: str) -> Path:

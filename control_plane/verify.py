@@ -2,14 +2,13 @@
 
 import hashlib
 import json
-from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker import events as ev
 from mam.broker import topics
 from mam.broker.signing import EventRefused, unseal
 from mam.control_plane.inbox import file_sha256
-from mam.control_plane.jobs import JobArchived, need
+from mam.control_plane.jobs import JobArchived, find_report, need
 from mam.control_plane.keyring import Keyring
 from mam.control_plane.rows import Job
 from mam.control_plane.settings import Layout
@@ -91,8 +90,9 @@ def _report_check(job: Job, reports: list[ev.Report]) -> Check:
     signed = reports[0]
     if (signed.result, signed.verdict, signed.report_sha256) != (job.result, job.verdict, job.report_sha256):
         return Check("report", False, "the job's row does not say what the report says")
-    if not Path(job.report_path).exists():
+    path = find_report(job)
+    if path is None:
         return Check("report", False, f"{job.report_path} is missing")
-    if file_sha256(Path(job.report_path)) != signed.report_sha256:
-        return Check("report", False, f"{job.report_path} is not the file that was signed")
+    if file_sha256(path) != signed.report_sha256:
+        return Check("report", False, f"{path} is not the file that was signed")
     return Check("report", True, f"sha256 {signed.report_sha256[:12]}…")

@@ -10,6 +10,7 @@ from tests.support import FULL, Root, until
 
 DELEGATE = ["job.files", "key.fsync", "key.link", "json.fsync", "json.rename", "registry.commit", "registry.committed"]
 CREATE = ["key.link", "registry.commit", "pane.open", "spawn", "pane.opened", "projection.rename", "registry.committed"]
+RETRY = ["json.fsync", "json.rename", "registry.commit", "registry.committed"]
 MONITOR = ["registry.commit", "registry.committed", "bus.publish", "audit.append", "projection.rename", "json.rename"]
 RUNNER = ["key.link", "delivery.paste", "delivery.enter", "delivery.conclude", "bus.publish", "spool.rename"]
 VERB = ["spool.fsync", "spool.rename", "spool.sync"]
@@ -66,6 +67,40 @@ def test_a_delegate_that_the_disk_refuses_is_a_typed_error_and_leaves_nothing(
     assert list((root.path / ".mam" / "jobs").iterdir()) == []
     assert not list((root.path / ".mam" / "secrets").glob("*job-*"))
     assert delegate(root) == 0
+    until(lambda: all_done(root))
+
+
+@pytest.mark.scorecard(12)
+@pytest.mark.parametrize("point", RETRY)
+def test_a_retry_that_dies_leaves_the_reported_job_or_a_new_attempt(root: Root, point: str) -> None:
+    root.agent()
+    job = root.delegate("writer", "do it", "--wait")
+
+    assert root.mam("job", "retry", job, env={"MAM_FAULT": f"cli@{point}:1:crash"}).code == -9
+
+    if point == "registry.committed":
+        until(lambda: all_done(root), what="the new attempt is done")
+    assert root.mam("verify", job).code == 0
+    assert root.mam("job", "retry", job).code == 0
+    until(lambda: all_done(root))
+    assert root.job(job).attempt == (3 if point == "registry.committed" else 2)
+    assert root.mam("verify", job).code == 0
+
+
+@pytest.mark.scorecard(13)
+@pytest.mark.parametrize(("point", "action"), refusals(RETRY[:-1]))
+def test_a_retry_that_the_disk_refuses_leaves_job_and_report_as_they_were(root: Root, point: str, action: str) -> None:
+    root.agent()
+    job = root.delegate("writer", "do it", "--wait")
+    folder = Path(root.job(job).folder)
+    before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    said = root.mam("job", "retry", job, "--json", env={"MAM_FAULT": f"cli@{point}:1:{action}"})
+
+    assert said.code == 1 and said.error["code"] != "internal", said.err
+    assert {path: path.read_bytes() for path in before if path.is_file()} == before
+    assert root.job(job).attempt == 1 and root.mam("verify", job).code == 0
+    assert root.mam("job", "retry", job).code == 0
     until(lambda: all_done(root))
 
 
