@@ -220,6 +220,26 @@ def test_a_process_that_only_has_the_pid_of_the_record_is_never_ended(embedded):
         child.communicate()
 
 
+def test_a_process_that_only_has_the_pid_of_the_servers_own_pid_file_is_never_ended(embedded):
+    embedded.folder.mkdir(mode=0o700)
+    child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    try:
+        (embedded.folder / server.PID_FILE).write_text(f"{child.pid}\n")
+        assert server.stop(embedded.folder) is False
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.communicate()
+
+
+def test_a_server_that_never_answers_is_ended_by_the_start_that_gives_up(embedded, tmp_path, monkeypatch):
+    monkeypatch.setattr(server, "START_WITHIN_S", 0.3)
+    deaf = script(tmp_path / "deaf", f"echo $$ > {tmp_path}/pid\nexec sleep 600\n")
+    with pytest.raises(ServerFailed, match="does not listen"):
+        embedded.start(binary=deaf)
+    assert gone(int((tmp_path / "pid").read_text()))
+
+
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", "null", '{"pid": "x"}', '{"pid": true, "port": "y"}', '{"port": null}']
 )

@@ -1,5 +1,8 @@
 import json
+import resource
 from pathlib import Path
+
+import pytest
 
 from mam.control_plane import audit
 from mam.control_plane.audit import AuditLog
@@ -90,3 +93,36 @@ def test_a_line_that_is_none_is_kept_aside_before_the_log_goes_on(desk: Desk, tm
 
     assert lines(path) == whole
     assert "somebody was here" in next(tmp_path.glob("audit.jsonl.damaged-*")).read_text("utf-8")
+
+
+def test_a_disk_that_takes_half_a_line_leaves_none_and_the_next_export_goes_on(desk: Desk, tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    log = export(desk, path)
+    before = path.read_bytes()
+    desk.session()
+    usual = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    with desk.mam.registry.view() as view:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (len(before) + 20, usual[1]))
+        try:
+            with pytest.raises(OSError, match="could not be written whole"):
+                log.export(view)
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, usual)
+        assert path.read_bytes() == before
+        log.export(view)
+
+    assert len(lines(path)) == before.count(b"\n") + 1 and chain_holds(path)
+
+
+def test_a_noted_position_that_is_not_this_logs_own_is_not_believed(desk: Desk, tmp_path: Path) -> None:
+    path = tmp_path / "audit.jsonl"
+    export(desk, path)
+    known = lines(path)
+    noted = {"a": 10**6, "e": 0, "chain": "f" * 64, "end": path.stat().st_size}
+    audit.position_file(path).write_text(json.dumps(noted), "utf-8")
+    desk.session()
+
+    export(desk, path)
+
+    assert len(lines(path)) == len(known) + 1 and chain_holds(path)

@@ -92,7 +92,9 @@ def test_what_an_earlier_attempt_said_is_kept_without_effect_and_once(busy: Desk
 
     with busy.mam.registry.view() as view:
         kept = [(event["kind"], event["outcome"]) for event in view.events(scope=f"jobs/{JOB}")]
+        first = view.attempt(JOB, 1)
     assert kept == [("report", "stale_attempt")]
+    assert first is not None and first.last_heartbeat_at is None
     assert busy.row(JOB) == before
 
 
@@ -197,6 +199,26 @@ def test_after_archiving_a_job_its_topic_is_dead(busy: Desk) -> None:
     jobs.archive(busy.mam, JOB)
 
     assert busy.take(JOB, wire) == ["unknown_job"]
+
+
+def test_an_archived_job_whose_key_outlived_a_crash_takes_nothing(busy: Desk) -> None:
+    busy.take(JOB, busy.report(busy.row(JOB)))
+    key = busy.mam.layout.job_key(JOB)
+    kept, late = key.read_bytes(), busy.wire(JOB, "progress", {"note": "n"})
+    jobs.archive(busy.mam, JOB)
+    keys.write_private(key, kept)
+
+    assert busy.take(JOB, late) == ["expired"]
+    assert _count(busy) == 0
+
+
+def test_what_became_of_an_earlier_prompt_ends_no_later_attempt(busy: Desk) -> None:
+    refused = busy.runtime("writer", "delivery", {"state": "refused", "reason": "busy"}, job=JOB, attempt=1)
+    jobs.cancel(busy.mam, JOB)
+    delegation.retry(busy.mam, JOB)
+
+    assert [s.outcome for s in busy.settle([(topics.events("writer"), refused)])] == ["stale_attempt"]
+    assert (busy.row(JOB).state, busy.row(JOB).attempt) == ("queued", 2)
 
 
 def test_a_delivery_makes_the_job_dispatched_and_ends_its_order(busy: Desk) -> None:

@@ -114,3 +114,15 @@ def test_a_lock_whose_file_its_holder_removed_is_held_by_one_of_those_who_waited
         thread.join(60)
 
     assert most == [1] * 8 and not path.exists()
+
+
+@pytest.mark.skipif(not Path("/proc/locks").exists(), reason="this system lists no locks")
+def test_who_locks_a_file_of_the_same_number_on_another_disk_is_no_holder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "lock").touch()
+    listed = f"1: FLOCK  ADVISORY  WRITE {os.getpid()} 08:01:{(tmp_path / 'lock').stat().st_ino} 0 EOF\n"
+    (tmp_path / "listed").write_text(listed)
+    monkeypatch.setattr(locks, "_LISTED", tmp_path / "listed")
+
+    assert locks.holder(tmp_path / "lock") == "somebody"

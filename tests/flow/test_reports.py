@@ -134,3 +134,25 @@ def test_what_was_written_over_a_report_is_set_aside_also_where_another_file_is_
     assert said.error["code"] == "reported_otherwise" and "report-other.attempt-1.md" in said.error["remedy"]
     assert Path(reported.report_path).read_text() == "first\n"
     assert Path(reported.report_path).with_name("report-other.attempt-1.md").read_text() == "over it\n"
+
+
+def test_a_report_with_the_same_text_and_another_verdict_is_refused(root: Root, reported: Job) -> None:
+    assert say(root, reported, "text\n", "--result", "done", "--verdict", "pass").code == 0
+
+    said = say(root, reported, "text\n", "--result", "done", "--verdict", "not_pass")
+
+    assert said.error["code"] == "reported_otherwise"
+    until(lambda: root.job(reported.id).state == "reported")
+    assert root.job(reported.id).verdict == "pass"
+
+
+def test_a_report_of_an_earlier_attempt_is_never_put_in_the_place_of_the_next_ones(root: Root, reported: Job) -> None:
+    root.ok("job", "cancel", reported.id)
+    root.ok("job", "retry", reported.id)
+    late = root.path / "late.md"
+    late.write_text("too late\n")
+
+    assert root.mam(*command(root, reported, "--result", "done", "--file", str(late))).code == 0
+
+    until(lambda: [event["outcome"] for event in events(root, reported)] == ["stale_attempt"])
+    assert not Path(reported.report_path).exists()

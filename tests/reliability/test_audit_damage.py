@@ -38,11 +38,12 @@ def test_a_log_torn_at_any_byte_of_its_last_lines_is_made_whole(log: tuple[Desk,
     whole = path.read_bytes()
     last_two = sum(len(line) for line in whole.splitlines(keepends=True)[-2:])
 
-    cuts = range(len(whole) - last_two, len(whole), size(7, 1))
+    cuts = sorted({*range(len(whole) - last_two, len(whole), size(7, 1)), len(whole) - 1})  # the last line break alone
     for cut in cuts:
         path.write_bytes(whole[:cut])
         export(desk, path)
         assert path.read_bytes() == whole, f"torn after {cut} bytes"
+    assert not list(path.parent.glob("audit.jsonl.damaged-*"))  # torn is not edited
 
     figure("torn", len(cuts))
 
