@@ -138,6 +138,13 @@ def test_an_example_in_an_empty_composer_is_no_draft_but_the_same_words_typed_ar
     assert claude.draft(Screen(typed.replace("what do you remember?", 'Try "fix lint errors"')))
 
 
+def test_two_rules_around_what_is_no_composer_take_no_prompt() -> None:
+    lines = shown("ready-manual-332-200x50").text.splitlines()
+    top = max(at for at, line in enumerate(lines) if line.startswith("❯"))
+    lines.insert(top + 1, "a line in the first column")
+    assert claude.read(Screen("\n".join(lines))) is not Signal.READY
+
+
 def test_a_composer_with_a_name_on_its_rule_is_one_all_the_same() -> None:
     lines = shown("draft-line-332-80x24").text.splitlines()
     top = min(at for at, line in enumerate(lines) if line.startswith("─────"))

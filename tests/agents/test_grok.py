@@ -109,6 +109,20 @@ def test_a_failure_that_an_agent_quotes_is_stamped_and_so_no_failure() -> None:
     assert grok.read(screen._replace(text=quoted)) is Signal.READY
 
 
+def test_a_passing_remark_over_the_composer_hides_no_failure() -> None:
+    lines = shown("error-429-200x50").text.splitlines()
+    top = max(at for at, line in enumerate(lines) if line.startswith("  ╭"))
+    lines[top - 1] = "  Copied to clipboard"
+    assert grok.read(Screen("\n".join(lines))) is Signal.ERROR
+
+
+def test_a_pane_too_narrow_for_its_hints_tells_a_turn_by_the_spinner() -> None:
+    narrow = shown("working-36x14")
+    cut = narrow.text.replace("│  Esc:cancel  │", "│")
+    assert cut != narrow.text
+    assert grok.read(narrow._replace(text=cut)) is Signal.WORKING
+
+
 def test_a_title_that_a_prompt_made_is_no_state() -> None:
     for title in ("⚠ Action Required - grok", "⠧ - Waiting for response… - grok"):
         assert grok.read(shown("ready-after-turn-80x24")._replace(title=title)) is Signal.READY
