@@ -22,15 +22,22 @@ _START = "0" * 64
 
 
 class AuditLog:
-    """Appends what the registry's audit and events hold beyond the last line. Only the monitor writes it."""
+    """
+    Appends what the registry's audit and events hold beyond the last line. Only the monitor writes it.
+
+    Nothing is touched before the first export: a second monitor, which is about to be refused, would take a line that
+    the first one is just writing for a torn one, and cut it off.
+    """
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._audit_seq, self._event_seq, self._chain, self._end = _resume(path)
-        self._noted = 0
+        self._audit_seq = self._event_seq = self._end = self._noted = 0
+        self._chain = ""
 
     def export(self, view: View) -> None:
         """Write what is new. Raises OSError where the disk refuses; the next call goes on from there."""
+        if not self._chain:
+            self._audit_seq, self._event_seq, self._chain, self._end = _resume(self._path)
         while rows := rows_after(view.connection, self._audit_seq, BATCH):
             self._append(rows)
             self._audit_seq = rows[-1]["a"]

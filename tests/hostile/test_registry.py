@@ -15,11 +15,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from filelock import FileLock
 
 from mam.broker import keys, logs, proof, server, spool, topics
 from mam.broker.bodies import now_ms
 from mam.broker.errors import BadName
-from mam.control_plane import audit, daemon, jobs, lives, projection
+from mam.control_plane import audit, daemon, jobs, lives, monitor, projection
 from mam.control_plane.audit import AuditLog
 from mam.control_plane.cards import Cards
 from mam.control_plane.sweep import Sweep
@@ -166,6 +167,18 @@ class TestTornFiles:
         export(desk, log)
 
         assert log.read_bytes() == before
+
+    def test_a_monitor_that_is_one_too_many_never_touches_the_audit_log(self, desk: Desk) -> None:
+        log = desk.mam.layout.audit
+        with desk.mam.registry.view() as view:
+            AuditLog(log).export(view)
+        log.write_bytes(log.read_bytes() + b"a line that the first one is just wri")
+        before = log.read_bytes()
+
+        with FileLock(desk.mam.layout.monitor_lock), pytest.raises(monitor.MonitorRuns):
+            monitor.Monitor(desk.mam).run()
+
+        assert log.read_bytes() == before and not list(log.parent.glob("audit.jsonl.damaged-*"))
 
     def test_a_log_goes_on_from_its_noted_position_unless_it_was_cut_or_edited_there(
         self, desk: Desk, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
