@@ -33,14 +33,18 @@ def describe(mam: Mam, *, platform: str = sys.platform) -> Service:
 
 
 def install(service: Service, *, start: bool) -> None:
-    """Write the file and start it. Raises ServiceFailed, and then nothing stays installed."""
+    """Write the file and start it. Raises ServiceFailed, and then what was installed before is left as it was."""
     service.path.parent.mkdir(parents=True, exist_ok=True)
+    before = service.path.read_bytes() if service.path.exists() else None
     service.path.write_text(service.text, "utf-8")
     try:
         for command in service.start if start else []:
             process.run(command)
     except MamError as error:
-        service.path.unlink(missing_ok=True)
+        if before is None:
+            uninstall(service)  # also what was enabled before its start failed
+        else:
+            service.path.write_bytes(before)
         raise ServiceFailed(why=str(error)) from error
 
 
@@ -58,7 +62,8 @@ def uninstall(service: Service) -> bool:
 
 
 def _systemd(mam: Mam, home: Path, name: str) -> Service:
-    command = " ".join(_systemd_word(word) for word in _command(mam))
+    # In a command, and there alone, $ stands for a variable.
+    command = " ".join(_systemd_word(word).replace("$", "$$") for word in _command(mam))
     environment = "".join(f"Environment={_systemd_word(f'{k}={v}')}\n" for k, v in mam.layout.binding().items())
     text = f"""[Unit]
 Description=MAM monitor of {mam.layout.root.name}
@@ -79,8 +84,8 @@ WantedBy=default.target
 
 
 def _systemd_word(word: str) -> str:
-    """Quoted as systemd reads it: backslashes and quotes escaped, % and $ doubled."""
-    quoted = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("$", "$$").replace("\n", "\\n")
+    """Quoted as systemd reads it: backslashes and quotes escaped, % doubled."""
+    quoted = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("\n", "\\n")
     return f'"{quoted}"'
 
 

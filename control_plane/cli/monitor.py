@@ -60,7 +60,7 @@ def _broker_status(words: list[str]) -> int:
 
 
 def _install(words: list[str]) -> int:
-    from mam.control_plane import service
+    from mam.control_plane import daemon, service
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -74,7 +74,14 @@ def _install(words: list[str]) -> int:
     what = service.describe(mam)
     commands = [" ".join(command) for command in what.start]
     if not args.print:
-        service.install(what, start=not args.no_start)
+        # One that `mam up` started would keep the service's own from its place until systemd gives it up.
+        ended = not args.no_start and daemon.end(mam.layout)
+        try:
+            service.install(what, start=not args.no_start)
+        except service.ServiceFailed:
+            if ended:
+                daemon.ensure(mam, say=say)
+            raise
     data = {"path": str(what.path), "text": what.text, "start": commands, "installed": not args.print}
     text = f"# {what.path}\n{what.text}" + "".join(f"# {command}\n" for command in commands)
     emit(args, data, text if args.print else f"installed {what.path}; undo: mam monitor uninstall")
