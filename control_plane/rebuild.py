@@ -14,6 +14,7 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from mam.broker import faults
 from mam.broker.bodies import now_ms
 from mam.broker.errors import Busy, MamError
 from mam.control_plane import audit, database, locks
@@ -68,9 +69,11 @@ def rebuild(layout: Layout, *, past_damage: bool = False, say: Say = lambda _: N
 
 
 def _rebuild(layout: Layout, past_damage: bool, say: Say) -> Rebuilt:
-    partial = layout.database.with_name(".registry.db.rebuilt")
+    partial, old = layout.database.with_name(".registry.db.rebuilt"), layout.database.with_name(".registry.db.old")
     for leftover in layout.mam.glob(".registry.db.rebuilt*"):
         leftover.unlink()
+    if old.exists() and not layout.database.exists():
+        _move(layout.database, old)  # the rest, of a rebuild that died before its last step
     connection = database.fresh(partial)
     replay = _Replay(connection)
     damaged = []
@@ -86,12 +89,16 @@ def _rebuild(layout: Layout, past_damage: bool, say: Say) -> Rebuilt:
     if not replay.rows:
         raise RebuildRefused(root=str(layout.root), why="its audit log is empty", hint="copy a backup, if any")
     before = replay.rows + replay.events
-    for entry in _left_in(layout.database, replay):
-        replay.take(entry)
+    for path in (layout.database, old):
+        for entry in _left_in(path, replay):
+            replay.take(entry)
     replay.finish()
     connection.execute("COMMIT")
-    aside = _set_aside(layout)
+    aside = _set_aside(layout, old)
+    faults.point("rebuild.install")
     database.install(connection, partial, layout.database)
+    for leftover in layout.mam.glob(f"{old.name}*"):
+        leftover.unlink()
     return Rebuilt(replay.rows, replay.events, replay.rows + replay.events - before, damaged, aside)
 
 
@@ -176,8 +183,8 @@ def _left_in(path: Path, replay: _Replay) -> list[dict[str, Any]]:
     return found
 
 
-def _set_aside(layout: Layout) -> list[Path]:
-    """Copies of the old files first, then their places are freed: a crash in between loses nothing."""
+def _set_aside(layout: Layout, place: Path) -> list[Path]:
+    """Copies of the old files first, then they make room: a crash in between loses nothing, nor does the next try."""
     folder = layout.mam / "backups"
     folder.mkdir(mode=0o700, exist_ok=True)
     stamp = now_ms()
@@ -185,6 +192,13 @@ def _set_aside(layout: Layout) -> list[Path]:
     aside = [folder / path.name.replace("registry.db", f"registry-aside-{stamp}.db") for path in old]
     for path, name in zip(old, aside, strict=True):
         shutil.copy2(path, name)
-    for path in old:
-        path.unlink()  # the log beside it before the database: it must never meet the new one
+    _move(layout.database, place)
     return aside
+
+
+def _move(database_file: Path, place: Path) -> None:
+    """A database and the log beside it, to where the next try looks for both."""
+    for suffix in ("", "-wal", "-shm"):
+        faults.point("rebuild.move")
+        if (path := Path(f"{database_file}{suffix}")).exists():
+            path.replace(f"{place}{suffix}")

@@ -1,7 +1,9 @@
 """A lost or damaged registry is made again from its audit log, and the damaged one is kept."""
 
+import os
 import shutil
 import sqlite3
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from mam.control_plane.audit import AuditLog
 from mam.control_plane.database import NoRegistry, RegistryUnusable
 from mam.control_plane.rows import TABLES
 from mam.control_plane.verify import verify
+from tests.support import MAM
 
 from .conftest import Desk
 
@@ -167,6 +170,28 @@ def test_a_rebuild_that_is_killed_half_way_is_simply_done_again(busy: Desk, monk
     assert content(busy) == before
 
     rebuild.rebuild(busy.mam.layout)
+    assert content(busy) == before
+    assert not list(busy.mam.layout.mam.glob(".registry.db*"))
+
+
+@pytest.mark.parametrize("fault", ["rebuild.move:1", "rebuild.move:2", "rebuild.move:3", "rebuild.install:1"])
+def test_a_rebuild_that_dies_on_its_last_steps_loses_nothing_that_only_the_old_database_held(
+    busy: Desk, fault: str
+) -> None:
+    with busy.mam.registry.watch().connection:  # keeps the log beside the database, as a killed process leaves it
+        busy.session("fourth")
+        before = content(busy)
+        copy = {path: path.read_bytes() for path in busy.mam.layout.mam.glob("registry.db*")}
+    for path, was in copy.items():
+        path.write_bytes(was)
+    assert {path.name for path in copy} >= {"registry.db", "registry.db-wal"}
+    words = [MAM, "registry", "rebuild", "--root", str(busy.mam.layout.root)]
+
+    died = subprocess.run(words, env={**os.environ, "MAM_FAULT": f"{fault}:crash"}, capture_output=True)
+    assert died.returncode == -9, died.stderr
+    again = subprocess.run(words, capture_output=True)
+
+    assert again.returncode == 0, again.stderr
     assert content(busy) == before
     assert not list(busy.mam.layout.mam.glob(".registry.db*"))
 
