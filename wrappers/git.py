@@ -70,6 +70,7 @@ _lock: ContextVar[tuple[int, ...]] = ContextVar("_lock", default=())
 class GitFailed(MamError):
     code = "git_failed"
     message = "git {words} in {folder}: {why}"
+    remedy_text = "put right what git names in {folder}, then give the same command again"
 
 
 class NoRepository(MamError):

@@ -31,6 +31,7 @@ class CommandFailed(MamError):
 
     code = "command_failed"
     message = "{command}\n  exit code {code}\n  stdout: {stdout}\n  stderr: {stderr}"
+    remedy_text = "put right what it names (run it by hand to see all of it), then give the same command again"
 
 
 class CommandTimedOut(MamError):

@@ -47,6 +47,19 @@ def test_topic_and_bytes_come_back_exactly(topic, wire):
         assert list(spool.pending(Path(name))) == [spool.Spooled(path, event_id, topic, wire, False)]
 
 
+@pytest.mark.parametrize(("beat", "synced"), [(False, ["event", "folder"]), (True, [])])
+def test_an_event_and_its_place_are_on_the_disk_before_it_counts_as_kept(folder, monkeypatch, beat, synced):
+    real, seen = os.fsync, []
+
+    def fsync(descriptor: int) -> None:
+        seen.append("folder" if stat.S_ISDIR(os.fstat(descriptor).st_mode) else "event")
+        real(descriptor)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    put(folder, beat=beat)
+    assert seen == synced
+
+
 def test_a_spooled_event_is_private(folder):
     before = os.umask(0)
     try:
