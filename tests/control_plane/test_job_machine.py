@@ -74,6 +74,23 @@ def test_an_altered_report_counts_as_no_verdict_and_no_success() -> None:
     assert (step.job.state, step.job.result, step.job.verdict) == ("reported", "failed", None)
 
 
+@pytest.mark.parametrize("seen", ["b" * 40, None])
+def test_a_verdict_on_another_commit_than_was_asked_about_is_none(seen: str | None) -> None:
+    ended = after(job(head_sha="c" * 40), REPORT.model_copy(update={"head_sha": seen}))
+
+    assert (ended.state, ended.result, ended.verdict) == ("reported", "done", None)
+    assert (ended.detail, ended.seen_sha) == ("other_commit", seen)
+
+
+def test_the_next_attempt_knows_nothing_of_how_the_last_one_ended() -> None:
+    told = REPORT.model_copy(update={"head_sha": "b" * 40, "summary": "well"})
+    ended = after(job("lost", detail="its agent is gone"), told)
+
+    again = job_machine.again(ended, "second", now=NOW)
+
+    assert again == job("queued", attempt=2, session="second", updated_at=NOW)
+
+
 def test_a_kind_of_a_newer_version_has_no_effect() -> None:
     assert job_machine.step(job(), ATTEMPT, None, now=NOW) == ("accepted", job(), ATTEMPT)
 
