@@ -37,6 +37,11 @@ def test_a_stopped_agent_comes_back_with_the_same_conversation(team: Root) -> No
     assert team.session("writer").conversation is not None
 
 
+def test_killed_in_mid_turn_it_comes_back_with_its_conversation(team: Root) -> None:
+    life.hire(team, "claude", life.program("claude"), UNATTENDED)
+    life.comes_back_after_a_kill_in_mid_turn(team)
+
+
 def test_a_permission_that_it_asks_for_is_seen_and_answered_by_a_person(team: Root) -> None:
     verbs = f"Bash({MAM} job:*)"
     life.hire(team, "claude", life.program("claude"), "--permission-mode", "default", "--allowedTools", verbs, "Write")

@@ -65,6 +65,11 @@ def test_out_of_its_sandbox_the_verbs_of_mam_work_and_nothing_else(team: Root, t
     assert (elsewhere / "inside").exists() and not (team.path / "outside").exists()
 
 
+def test_killed_in_mid_turn_it_comes_back_with_its_conversation(team: Root) -> None:
+    life.hire(team, "codex", life.program("codex"), UNATTENDED)
+    life.comes_back_after_a_kill_in_mid_turn(team)
+
+
 def test_a_permission_that_it_asks_for_is_seen_and_answered_by_a_person(team: Root, tmp_path: Path) -> None:
     rules = tmp_path / "home" / ".codex" / "rules"
     rules.mkdir()
