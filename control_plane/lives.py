@@ -137,7 +137,8 @@ def _pane_lives(mam: Mam, session: Session) -> bool:
         panes = seats.multiplexer(mam, session).panes()
     except LookFailed as error:
         return error.code != "mux_gone"
-    return any(pane.id == session.pane and not pane.dead for pane in panes)
+    pane = seats.own_pane(mam, session, panes)
+    return pane is not None and not pane.dead
 
 
 def _clear_old(mam: Mam, session: Session) -> None:

@@ -116,9 +116,8 @@ def _panes(mam: Mam, sessions: Sequence[Session], world: World, now: int) -> lis
                 text = f"{place[0]} ({place[1]}) is gone, and with it {names}"
                 found.append(Drift("F", "mux_gone", place[1], text, f"mam agent resume {live[0].name}"))
             continue
-        there = {pane.id: pane for pane in panes}
         for session in live:
-            pane = there.get(session.pane)
+            pane = seats.own_pane(mam, session, panes)
             if session.pane and (pane is None or pane.dead):
                 text = f"its pane {session.pane} is {'dead' if pane else 'gone'}"
                 found.append(Drift("A", "pane_dead", session.name, text, f"mam agent resume {session.name}"))

@@ -3,7 +3,7 @@
 import json
 import os
 import secrets
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +22,7 @@ from mam.control_plane.wiring import Mam
 from mam.wrappers import gitfiles, muxes
 from mam.wrappers import launch as launching
 from mam.wrappers.launch import BrokerRef, LaunchSpec
-from mam.wrappers.mux import Multiplexer, MuxGone, PaneSpec
+from mam.wrappers.mux import Multiplexer, MuxGone, Pane, PaneSpec
 
 Say = Callable[[str], None]
 
@@ -111,6 +111,12 @@ def grant_of(mam: Mam, session: Session) -> Grant:
 def tag(mam: Mam, session: str) -> str:
     """What the session's pane carries: unique among all control roots."""
     return f"{mam.fingerprint}/{session}"
+
+
+def own_pane(mam: Mam, session: Session, panes: Sequence[Pane]) -> Pane | None:
+    """The session's pane among those of its server. By its tag as well: a new server counts from %0."""
+    own = tag(mam, session.name)
+    return next((pane for pane in panes if pane.id == session.pane and pane.tag == own), None)
 
 
 def multiplexer(mam: Mam, session: Session) -> Multiplexer:

@@ -79,7 +79,8 @@ def _pane_is_gone(mam: Mam, session: Session, dark: set[tuple[str, str]]) -> boo
     except MamError:
         dark.add(place)
         return False
-    return all(pane.id != session.pane or pane.dead for pane in panes)
+    pane = seats.own_pane(mam, session, panes)
+    return pane is None or pane.dead
 
 
 class Watched(NamedTuple):

@@ -146,12 +146,18 @@ def _safe_lines(text: str | None) -> str:
 def _attach(words: list[str]) -> int:
     from mam.control_plane import jobs, seats
     from mam.wrappers import process
+    from mam.wrappers.mux import MuxGone
 
     args = verb(words, 2, "mam agent attach writer", "show an agent's pane (tmux: Ctrl-b d leaves it)", _name)
     mam = Mam.open(root=args.root)
     with mam.registry.view() as view:
         session = jobs.need_session(view, args.name)
-    command = seats.multiplexer(mam, session).attach_command(session.pane) if session.pane else None
+    mux = seats.multiplexer(mam, session)
+    try:
+        pane = seats.own_pane(mam, session, mux.panes())
+    except MuxGone:
+        pane = None
+    command = mux.attach_command(pane.id) if pane is not None else None
     if command is None:
         what = f"the pane of {session.name} ({session.mux}, {session.status}) cannot be attached to"
         raise Usage(what=what, hint=f"`mam agent show {session.name}` prints its screen")

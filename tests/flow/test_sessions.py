@@ -2,9 +2,12 @@
 
 import json
 import os
+import pty
+import select
 import signal
 import subprocess
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -353,3 +356,52 @@ def test_a_workspace_server_is_never_shared(make_root: Callable[..., Root], need
     assert one.session("writer").mux_server != two.session("writer").mux_server
     assert one.mam("agent", "stop", "writer").code == 0
     assert seats.alive(two.session("writer"))
+
+
+def test_attach_shows_the_agents_pane_in_a_terminal_until_its_person_leaves(
+    make_root: Callable[..., Root], needs: Callable[[str], None]
+) -> None:
+    needs("tmux")
+    root = make_root(mux="tmux")
+    root.agent()
+    master, slave = pty.openpty()
+    words = [MAM, "agent", "attach", "writer"]
+    env = {**os.environ, **root.env, "TERM": "xterm"}
+    person = subprocess.Popen(
+        words, cwd=root.path, env=env, stdin=slave, stdout=slave, stderr=slave, start_new_session=True
+    )
+    os.close(slave)
+    try:
+        shown = b""
+        while b"scripted>" not in shown:
+            assert select.select([master], [], [], 60)[0], shown[-2000:]
+            shown += os.read(master, 65536)
+        leave = ["tmux", "-L", root.session("writer").mux_server, "detach-client", "-s", "writer"]
+        subprocess.run(leave, check=True)
+        while person.poll() is None:  # its goodbye is read, or it could not end
+            if select.select([master], [], [], 0.1)[0]:
+                with suppress(OSError):
+                    os.read(master, 65536)
+    finally:
+        person.kill()
+        os.close(master)
+
+    assert person.returncode == 0 and seats.alive(root.session("writer"))
+
+
+def test_a_pane_whose_number_another_agent_has_now_is_never_taken_for_the_old_ones(
+    make_root: Callable[..., Root], needs: Callable[[str], None]
+) -> None:
+    needs("tmux")
+    root = make_root(mux="tmux")
+    root.agent()
+    assert root.mam("agent", "stop", "writer").code == 0
+    subprocess.run(["tmux", "-L", root.session("writer").mux_server, "kill-server"], capture_output=True)
+    gone = root.mam("agent", "attach", "writer", "--json")
+    root.agent("second")
+    assert root.session("second").pane == root.session("writer").pane  # a new server counts from the beginning
+
+    said = root.mam("agent", "attach", "writer", "--json")
+
+    assert [(each.code, each.error["code"]) for each in (gone, said)] == [(2, "usage")] * 2
+    assert root.session("second").pane in root.ok("agent", "attach", "second")["command"]
