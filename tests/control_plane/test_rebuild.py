@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from mam.broker.errors import FileRefused
-from mam.control_plane import audit, jobs, locks, rebuild, root
+from mam.broker.errors import Busy, FileRefused
+from mam.control_plane import audit, jobs, locks, rebuild, registry, root
 from mam.control_plane.audit import AuditLog
 from mam.control_plane.database import NoRegistry, RegistryUnusable
 from mam.control_plane.rows import TABLES
@@ -193,6 +193,34 @@ def test_a_rebuild_that_dies_on_its_last_steps_loses_nothing_that_only_the_old_d
 
     assert again.returncode == 0, again.stderr
     assert content(busy) == before
+    assert not list(busy.mam.layout.mam.glob(".registry.db*"))
+
+
+def test_what_is_set_aside_is_the_whole_old_database_with_the_log_beside_it(busy: Desk) -> None:
+    export(busy)
+    with busy.mam.registry.watch().connection:
+        busy.session("fourth")
+        before = content(busy)
+        copy = {path: path.read_bytes() for path in busy.mam.layout.mam.glob("registry.db*")}
+    for path, was in copy.items():
+        path.write_bytes(was)
+
+    done = rebuild.rebuild(busy.mam.layout)
+
+    (old,) = (path for path in done.aside if path.suffix == ".db")
+    connection = sqlite3.connect(old)
+    names = [row[0] for row in connection.execute("SELECT name FROM sessions ORDER BY name")]
+    connection.close()
+    assert names == sorted(row[0] for row in before["sessions"]) and "fourth" in names
+
+
+def test_nothing_is_rebuilt_while_somebody_writes(busy: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    export(busy)
+    monkeypatch.setattr(registry, "LOCK_WAIT_S", 0)
+
+    with locks.hold(busy.mam.layout.registry_lock), pytest.raises(Busy):
+        rebuild.rebuild(busy.mam.layout)
+
     assert not list(busy.mam.layout.mam.glob(".registry.db*"))
 
 
