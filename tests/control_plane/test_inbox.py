@@ -1,5 +1,6 @@
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -210,6 +211,16 @@ def test_an_archived_job_whose_key_outlived_a_crash_takes_nothing(busy: Desk) ->
 
     assert busy.take(JOB, late) == ["expired"]
     assert _count(busy) == 0
+
+
+def test_a_retry_calls_off_what_the_runner_still_tries_to_deliver(busy: Desk) -> None:
+    with busy.mam.registry.transaction() as tx:
+        tx.put(replace(jobs.need(tx, JOB), state="lost", ended_at=busy.clock))
+
+    delegation.retry(busy.mam, JOB)
+
+    with busy.mam.registry.view() as view:
+        assert {(order.kind, order.attempt) for order in view.orders()} == {("cancel", 1), ("dispatch", 2)}
 
 
 def test_what_became_of_an_earlier_prompt_ends_no_later_attempt(busy: Desk) -> None:

@@ -67,6 +67,14 @@ def test_what_stands_in_the_way_is_named_after_the_deadline_with_what_was_seen(
     assert ledger.result(JOB, 1) is None  # nothing was tried, so it may be sent again
 
 
+def test_a_runner_that_goes_on_when_the_time_is_over_types_nothing_into_a_ready_agent(
+    start: Callable[..., Delivery], terminal: Terminal
+) -> None:
+    outcome = start().step(WITHIN_S + 0.001)
+    assert outcome is not None and (outcome.state, outcome.reason) == ("refused", "unsubmitted")
+    assert terminal.done == []
+
+
 def test_an_agent_whose_last_turn_failed_gets_the_next_prompt(
     start: Callable[..., Delivery], terminal: Terminal
 ) -> None:
