@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from mam.broker import proof, spool, topics
-from mam.control_plane import liveness, watch
+from mam.control_plane import liveness, seats, watch
 from mam.control_plane.rows import Job, Session
 from mam.control_plane.signs import Signs
 from mam.control_plane.sweep import Sweep
@@ -47,8 +47,10 @@ def test_a_multiplexer_that_does_not_answer_ends_no_session_and_one_that_is_gone
     session = unheard(desk, SPAWNING_MS + 1000)
 
     assert ended(desk, monkeypatch, session, lambda: fails(DUMB)) == []
-    assert ended(desk, monkeypatch, session, lambda: [Pane("p1", "", 1, dead=False, exit_code=None)]) == []
-    assert ended(desk, monkeypatch, session, lambda: [Pane("p1", "", 1, dead=True, exit_code=0)]) == ["writer"]
+    own = Pane("p1", seats.tag(desk.mam, "writer"), 1, dead=False, exit_code=None)
+    assert ended(desk, monkeypatch, session, lambda: [own]) == []
+    assert ended(desk, monkeypatch, session, lambda: [own._replace(dead=True, exit_code=0)]) == ["writer"]
+    assert ended(desk, monkeypatch, session, lambda: [own._replace(tag="another's")]) == ["writer"]
     assert ended(desk, monkeypatch, session, lambda: fails(GONE)) == ["writer"]
 
 

@@ -45,6 +45,8 @@ def test_a_second_report_with_another_text_is_refused_and_the_first_one_stays(ro
     aside = Path(reported.report_path).with_name("report-other.attempt-1.md")
     assert (said.code, said.error["code"]) == (1, "reported_otherwise") and str(aside) in said.error["remedy"]
     assert (Path(reported.report_path).read_text(), aside.read_text()) == ("first\n", "second\n")
+    assert str(aside.with_suffix(".2.md")) in say(root, reported, "third\n").error["remedy"]
+    assert (aside.read_text(), aside.with_suffix(".2.md").read_text()) == ("second\n", "third\n")
     assert root.mam("verify", reported.id).code == 0
     assert len(events(root, reported)) == 1
 
