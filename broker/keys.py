@@ -59,6 +59,15 @@ def write_private(path: Path, content: bytes) -> None:
         os.unlink(partial)
 
 
+def replace_private(path: Path, content: bytes) -> None:
+    """A file for the owner alone at *path*, in one step over what is there. Raises OSError."""
+    partial = path.with_name(f".{path.name}.new")
+    partial.unlink(missing_ok=True)
+    write_private(partial, content)
+    faults.point("private.rename")
+    partial.replace(path)
+
+
 def read_private(path: Path) -> bytes:
     """
     Return the content of a secret file of at most 4 KiB.

@@ -3,6 +3,8 @@
 import os
 from pathlib import Path
 
+from mam.broker import faults
+
 LIMIT_BYTES = 10 * 1024 * 1024
 
 
@@ -11,6 +13,7 @@ def set_aside(log: Path, *, limit_bytes: int = LIMIT_BYTES) -> bool:
     try:
         if log.stat().st_size <= limit_bytes:
             return False
+        faults.point("log.aside")
         log.replace(_before(log))
     except FileNotFoundError:
         return False

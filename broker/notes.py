@@ -1,7 +1,10 @@
 """Small JSON files of ours, as crashes and editors may have left them. Standard library only."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+
+from mam.broker import faults
 
 
 def read(path: Path) -> dict[str, object]:
@@ -11,3 +14,11 @@ def read(path: Path) -> dict[str, object]:
     except (OSError, ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def write(path: Path, content: Mapping[str, object]) -> None:
+    """Put *content* at *path* in one step; not synced, since it is written anew after a crash. Raises OSError."""
+    partial = path.with_name(f".{path.name}")
+    partial.write_text(json.dumps(content), "utf-8")
+    faults.point("note.rename")
+    partial.replace(path)

@@ -208,13 +208,6 @@ def _read_state(folder: Path) -> dict[str, object]:
     return notes.read(_state_file(folder))
 
 
-def _write(path: Path, text: str) -> None:
-    partial = path.with_name(path.name + ".new")
-    partial.unlink(missing_ok=True)
-    keys.write_private(partial, text.encode())
-    partial.replace(path)
-
-
 def _process(state: dict[str, object]) -> ProcessId | None:
     """The server process that *state* names, where it is alive."""
     pid, start, boot = state.get("pid"), state.get("start"), state.get("boot")
@@ -267,14 +260,14 @@ def start(
         log_begins = log.stat().st_size if log.exists() else 0
         chosen = _choose_port(folder, port)
         config = folder / CONFIG
-        _write(config, configuration(folder, fingerprint, chosen, ensure_users(secrets_dir)))
+        keys.replace_private(config, configuration(folder, fingerprint, chosen, ensure_users(secrets_dir)).encode())
         pid = spawn([str(binary), "-c", str(config)], log, folder, [lock])
     finally:
         os.close(lock)  # the server holds the same lock through its own descriptor
     started = proof.of(pid)
     if started is None:
         raise ServerFailed(why=_last_line(log, log_begins), log=str(log))
-    _write(_state_file(folder), json.dumps({**started._asdict(), "port": chosen}))
+    keys.replace_private(_state_file(folder), json.dumps({**started._asdict(), "port": chosen}).encode())
     running_now = Running(pid, chosen)
     try:
         _greet(folder, secrets_dir, fingerprint, running_now, log_begins)

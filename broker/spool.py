@@ -66,7 +66,6 @@ def write(folder: Path, event_id: str, topic: str, wire: bytes, *, beat: bool = 
         raise
     finally:
         os.close(descriptor)
-    faults.point("spool.sync")
     if not beat:
         sync_folder(folder)
     return target
@@ -82,6 +81,7 @@ def sync_folder(folder: Path) -> None:
     """Make renames and unlinks in *folder* durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
+        faults.point("folder.sync")
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -143,6 +143,7 @@ def bury(item: Spooled | Entry, dead: Path) -> Path:
     """Set aside what nobody could authenticate; `doctor` and `why` name it, nothing deletes it."""
     dead.mkdir(mode=0o700, exist_ok=True)
     target = dead / item.path.name
+    faults.point("spool.bury")
     item.path.replace(target)
     return target
 

@@ -5,6 +5,7 @@ import sqlite3
 from pathlib import Path
 from urllib.parse import quote
 
+from mam.broker import faults
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
 from mam.control_plane import schema
@@ -117,6 +118,7 @@ def install(connection: sqlite3.Connection, partial: Path, target: Path) -> None
     """Close what `fresh` made and put it at its place in one step."""
     connection.execute("PRAGMA journal_mode = DELETE")  # one file: nothing of it may lie in a log beside it
     connection.close()
+    faults.point("database.install")
     partial.replace(target)
     connect(target, read_only=False).close()
 

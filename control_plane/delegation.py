@@ -265,6 +265,7 @@ def set_aside_report(job: Job) -> None:
     """Move the report of *job*'s attempt out of the way, so that it can never count as the next one's."""
     report = Path(job.report_path)
     if report.exists():
+        faults.point("report.aside")
         report.replace(jobs.set_aside(job))
 
 
@@ -274,5 +275,6 @@ def _undo(mam: Mam, job: Job) -> None:
         if need(view, job.id).attempt != job.attempt:
             return
         if jobs.set_aside(job).exists():
+            faults.point("retry.undo")
             jobs.set_aside(job).replace(job.report_path)
         write_record(mam.layout, job)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from mam.broker import notes, proof, server, topics
+from mam.broker import faults, notes, proof, server, topics
 from mam.broker.bodies import now_ms
 from mam.broker.bus import Bus, Message
 from mam.broker.errors import MamError
@@ -249,6 +249,7 @@ def _leftovers(mam: Mam) -> Iterator[Finding]:
         for folder in orphans:
             aside = mam.layout.mam / "lost-and-found"
             aside.mkdir(mode=0o700, exist_ok=True)
+            faults.point("doctor.move")
             shutil.move(folder, aside / folder.name)
 
     if orphans:

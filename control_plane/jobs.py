@@ -5,7 +5,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from mam.broker import spool, topics
+from mam.broker import faults, spool, topics
 from mam.broker.bodies import now_ms
 from mam.broker.errors import MamError
 from mam.control_plane import job_machine
@@ -166,6 +166,7 @@ def _export(view: View, job: Job, target: Path) -> None:
         lines.append(json.dumps(event, ensure_ascii=False))
     partial = target.with_name(".events.jsonl")
     partial.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+    faults.point("archive.rename")
     partial.replace(target)
 
 

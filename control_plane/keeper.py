@@ -152,7 +152,4 @@ def _keep_password(mam: Mam) -> None:
             return  # asked every second, and runners read it
     except keys.KeyMissing:
         pass
-    partial = path.with_name(".broker-own.new")
-    partial.unlink(missing_ok=True)
-    keys.write_private(partial, content)
-    partial.replace(path)
+    keys.replace_private(path, content)

@@ -11,6 +11,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
+from mam.broker import faults
 from mam.broker.errors import MamError
 from mam.wrappers import git, gitfiles
 
@@ -95,10 +96,12 @@ def install(main: Path) -> Guard:
             if os.path.lexists(kept):
                 hint = f"keep one of them as {name}, and remove the other"
                 raise NotGuardable(folder=str(main), why=f"{hook} and {kept} are both there", hint=hint)
+            faults.point("guard.keep")
             hook.rename(kept)
         partial = folder / f".{name}.{os.getpid()}"
         partial.write_text(text.replace("@BRANCH@", _quoted(branch)), "utf-8")
         partial.chmod(0o755)
+        faults.point("guard.install")
         partial.replace(hook)
     return Guard(folder, branch)
 
@@ -115,6 +118,7 @@ def uninstall(main: Path) -> bool:
         if not hook.exists() and not os.path.lexists(before):
             continue
         if os.path.lexists(before):
+            faults.point("guard.restore")
             before.replace(hook)
         else:
             hook.unlink()

@@ -60,10 +60,7 @@ class LaunchSpec:
 
 
 def write(spec: LaunchSpec, path: Path) -> None:
-    partial = path.with_name(f".{path.name}")
-    partial.unlink(missing_ok=True)
-    keys.write_private(partial, json.dumps(asdict(spec), indent=1).encode("utf-8", "surrogateescape"))
-    partial.replace(path)
+    keys.replace_private(path, json.dumps(asdict(spec), indent=1).encode("utf-8", "surrogateescape"))
 
 
 def read(path: Path) -> LaunchSpec:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pyte
 
-from mam.broker import proof
+from mam.broker import notes, proof
 from mam.wrappers.mux import COLUMNS, ROWS
 
 _BRACKETED = 2004 << 5  # pyte keeps private modes shifted
@@ -126,10 +126,8 @@ class PaneHost:
         self._write("state.json", {**state, "exit_code": exit_code})
 
     def _write(self, name: str, content: dict[str, object]) -> None:
-        partial = self._folder / f".{name}"
         try:
-            partial.write_text(json.dumps(content), "utf-8")
-            partial.replace(self._folder / name)
+            notes.write(self._folder / name, content)
         except OSError:
             pass  # a full disk: whoever asked gets no answer, and the program keeps its terminal
 

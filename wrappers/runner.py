@@ -5,7 +5,6 @@ One thread does everything; the bus and the signals only wake it. It never ends
 because of the bus or the disk: while the agent lives, somebody must watch it.
 """
 
-import json
 import logging
 import os
 import select
@@ -57,6 +56,7 @@ class Runner:
         self._fifo = os.open(self._run_dir / "wake", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._delivery: Delivery | None = None
         self._open: tuple[str, int] | None = None  # the attempt that gets heartbeats
+        self._taken: set[tuple[str, int]] = set()  # what this runner brought to an end, whatever end
         self._open_key = self._next_key = b""  # of the open attempt, and of the one that is being delivered
         self._beat_due = self._look_due = 0.0
         self._signal: Signal | None = None
@@ -203,9 +203,7 @@ class Runner:
 
     def _write_note(self, name: str, content: Mapping[str, object]) -> None:
         """A small file for the agent's own verbs, which never ask the network."""
-        partial = self._run_dir / f".{name}"
-        partial.write_text(json.dumps(content), "utf-8")
-        partial.replace(self._run_dir / name)
+        notes.write(self._run_dir / name, content)
 
     # -- what the monitor wants ---------------------------------------------------
 
@@ -236,6 +234,9 @@ class Runner:
             return  # sent again while under way
         done = self._ledger.result(job, attempt)
         if done is not None:
+            if isinstance(order, Dispatch) and done.state == "submitted" and (job, attempt) not in self._taken:
+                # The runner that submitted it died before it could note or say so, and its agent with it.
+                done = Outcome("unknown", "restarted")
             self._report_delivery(job, attempt, done)
             return
         if current is not None and not self._gives_way(current, order, job):
@@ -278,6 +279,7 @@ class Runner:
         if outcome is None:
             return
         self._delivery = None
+        self._taken.add((current.job, current.attempt))
         self._look_due = now  # the turn has begun, or something is in its way: no idle look any more
         if outcome.state == "submitted" and isinstance(current.order, Dispatch):
             self._open, self._open_key = (current.job, current.attempt), self._next_key

@@ -203,6 +203,7 @@ def discard(folder: Path, path: Path) -> None:
     if entry is not None:
         check_unlocked(entry)
         if is_ours(folder, entry):
+            faults.point("tree.discard")
             entry.path.rename(aside)
     if path.is_dir() and not path.is_symlink():
         with contextlib.suppress(OSError):

@@ -8,7 +8,7 @@ import os
 import re
 from pathlib import Path
 
-from mam.broker import notes
+from mam.broker import faults, notes
 from mam.broker.errors import FileRefused, MamError, Usage
 from mam.control_plane import locks, verdicts
 from mam.control_plane import settings as config
@@ -98,6 +98,7 @@ def _put_back(record: Record) -> str:
         return ""
     aside = _free(record.report.with_name(f"report-other.attempt-{record.attempt}.md"))
     if record.report.is_file():
+        faults.point("report.other")
         record.report.replace(aside)
     _write(record.report, signed)
     return f"; what stood in its place is kept at {aside}" if aside.is_file() else ""
@@ -165,4 +166,5 @@ def _keep(record: Record, content: bytes) -> None:
 def _write(target: Path, content: bytes) -> None:
     partial = target.with_name(f".report.{os.getpid()}")
     partial.write_bytes(content)
+    faults.point("report.rename")
     partial.replace(target)

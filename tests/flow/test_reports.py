@@ -109,7 +109,7 @@ def test_of_two_reports_at_once_one_counts_whole(root: Root, reported: Job) -> N
     assert (root.job(reported.id).detail, root.mam("verify", reported.id).code) == (None, 0)
 
 
-@pytest.mark.parametrize("point", ["spool.fsync", "spool.sync"])
+@pytest.mark.parametrize("point", ["spool.fsync", "folder.sync"])
 def test_who_dies_while_it_reports_has_given_this_report_and_no_other(root: Root, reported: Job, point: str) -> None:
     Path(reported.report_path).write_text("first\n")
     words = command(root, reported, "--result", "done")

@@ -9,11 +9,12 @@ from mam.control_plane import seats
 from tests.support import FULL, Root, until
 
 DELEGATE = ["job.files", "key.fsync", "key.link", "json.fsync", "json.rename", "registry.commit", "registry.committed"]
-CREATE = ["key.link", "registry.commit", "pane.open", "spawn", "pane.opened", "projection.rename", "registry.committed"]
-RETRY = ["json.fsync", "json.rename", "registry.commit", "registry.committed"]
+CREATE = ["key.link", "registry.commit", "private.rename", "pane.open", "spawn", "pane.opened", "projection.rename"]
+CREATE += ["registry.committed"]
+RETRY = ["json.fsync", "json.rename", "report.aside", "registry.commit", "registry.committed"]
 MONITOR = ["registry.commit", "registry.committed", "bus.publish", "audit.append", "projection.rename", "json.rename"]
 RUNNER = ["key.link", "delivery.paste", "delivery.enter", "delivery.conclude", "bus.publish", "spool.rename"]
-VERB = ["spool.fsync", "spool.rename", "spool.sync"]
+VERB = ["spool.fsync", "spool.rename", "folder.sync"]
 
 
 def refusals(points: list[str]) -> list[tuple[str, str]]:
@@ -261,7 +262,7 @@ def test_a_verb_that_dies_was_said_or_not_and_the_job_goes_on(root: Root, point:
 
     until(lambda: root.job(job).state in ("running", "agent_blocked"))
     outbox = root.parts.layout.run_dir("writer") / "outbox"
-    assert (root.job(job).state == "running") == (point == "spool.sync")  # it was on disk, or it was not
+    assert (root.job(job).state == "running") == (point == "folder.sync")  # it was on disk, or it was not
     until(lambda: not list(outbox.glob("*.event")))
 
 
@@ -280,6 +281,6 @@ def test_a_verb_that_the_disk_refuses_is_a_typed_error_and_can_be_said_again(
 
     assert said.code == 1 and said.error["code"] != "internal", said.err
     assert root.mam(*words).code == 0
-    noted = 2 if point == "spool.sync" else 1  # there the first one was on disk already
+    noted = 2 if point == "folder.sync" else 1  # there the first one was on disk already
     until(lambda: [event["kind"] for event in root.events(f"jobs/{job}")] == ["started", *["progress"] * noted])
     assert root.mam("job", "cancel", job).code == 0

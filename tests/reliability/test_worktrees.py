@@ -174,7 +174,7 @@ def test_fifty_prepares_at_once_with_a_prune_loop_have_one_winner_a_branch_and_n
 STRIKES = 10
 PREPARE = ["worktree.row:1", "tree.add:1", "tree.added:1", "worktree.submodules:1", "worktree.fitted:1"]
 PREPARE += [f"registry.{step}:{nth}" for step in ("commit", "committed") for nth in (1, 2)]
-REMOVE = ["worktree.removing:1", "worktree.saved:1", "worktree.remove:1", "worktree.removed:1"]
+REMOVE = ["worktree.removing:1", "worktree.saved:1", "worktree.remove:1", "tree.discard:1", "worktree.removed:1"]
 REMOVE += [f"registry.{step}:{nth}" for step in ("commit", "committed") for nth in (1, 2)]
 
 

@@ -1,0 +1,53 @@
+"""Every durable step of the product has a fault point, and some test lets each of them fail."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+TOP = Path(__file__).parents[1]
+ROOMS = ("broker", "agents", "wrappers", "control_plane")
+DURABLE = {"rename", "fsync", "link", "move"}  # of Path, os and shutil
+
+
+def modules() -> Iterator[Path]:
+    for room in ROOMS:
+        yield from sorted((TOP / room).rglob("*.py"))
+
+
+def calls(function: ast.AST) -> Iterator[ast.Call]:
+    return (node for node in ast.walk(function) if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute))
+
+
+def is_durable(call: ast.Call) -> bool:
+    """`Path.replace` takes one argument; that of a text takes two, that of a time or a row takes names."""
+    assert isinstance(call.func, ast.Attribute)
+    return call.func.attr in DURABLE or (call.func.attr == "replace" and len(call.args) == 1 and not call.keywords)
+
+
+def points() -> list[str]:
+    found = [re.findall(r'faults\.point\("([a-z.]+)"\)', path.read_text("utf-8")) for path in modules()]
+    return sorted({name for each in found for name in each})
+
+
+@pytest.mark.parametrize("path", list(modules()), ids=lambda path: str(path.relative_to(TOP)))
+def test_whoever_renames_links_moves_or_syncs_passes_a_fault_point(path: Path) -> None:
+    functions = [node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.FunctionDef)]
+
+    bare = [
+        function.name
+        for function in functions
+        if any(map(is_durable, calls(function)))
+        and not any(isinstance(call.func, ast.Attribute) and call.func.attr == "point" for call in calls(function))
+    ]
+
+    assert bare == []
+
+
+@pytest.mark.parametrize("name", points())
+def test_each_fault_point_is_struck_by_some_test(name: str) -> None:
+    tests = [path for path in (TOP / "tests").rglob("*.py") if path != Path(__file__)]
+
+    assert any(re.search(rf"""["'@]{re.escape(name)}["':]""", path.read_text("utf-8")) for path in tests)
