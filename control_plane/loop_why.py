@@ -5,10 +5,11 @@ import shlex
 from pathlib import Path
 
 from mam.control_plane import loop_machine, questions
+from mam.control_plane.leases import queue
 from mam.control_plane.liveness import ASKS
 from mam.control_plane.loop_jobs import job_id
 from mam.control_plane.loop_machine import State
-from mam.control_plane.rows import LIVE, OPEN, Job, Loop, Session, StepMark, Worktree
+from mam.control_plane.rows import LIVE, OPEN, Job, Lease, Loop, Session, StepMark, Worktree
 from mam.control_plane.view import View
 from mam.control_plane.views import ago, clean
 from mam.control_plane.why import Explanation, answers, back, pane
@@ -185,3 +186,20 @@ def worktree(view: View, row: Worktree, found: str, agents: list[str], now: int)
 def _missing(row: Worktree) -> str:
     gone = not Path(row.path).is_dir()
     return "its directory is gone" if gone else f"{row.path} is no work tree of this repository any more"
+
+
+def lease(view: View, lease: Lease, *, runs: bool, now: int) -> Explanation:
+    """Why a resource of `mam queue` is taken, and until when. *runs*: its holder is carried out at this moment."""
+    waiting = [place for place in queue(view, now) if lease.resource in place.waits_for]
+    evidence = [f"token {lease.token}, signs of life {lease.renewals}"]
+    evidence += [f"{place.ticket.holder} waits since {ago(place.ticket.asked_at, now)}" for place in waiting]
+    if lease.holder is None:
+        because, awaited = "no loop has it", "the next loop that asks"
+        return Explanation(lease.resource, "free", because, evidence, awaited, "mam queue")
+    shown = f"held since {ago(lease.since or now, now)}"
+    if runs:
+        because, awaited = f"{lease.holder} reviews with it", "the end of that round"
+    else:
+        because = f"{lease.holder} has it, and no process carries that loop out"
+        awaited = f"the monitor, which gives it back {lease.ttl_s:g} s after the last sign of life"
+    return Explanation(lease.resource, shown, because, evidence, awaited, f"mam why {lease.holder}")

@@ -153,10 +153,15 @@ def _type(tx: Transaction, job: Job, question: Question) -> None:
     tx.put(Order(order_id, job.session, "say", order_id, 1, session.incarnation, data, now_ms()))
 
 
-def ask(mam: Mam, job_id: str) -> Question:
-    """The question that *job_id* waits with. Raises UnknownJob, NoQuestion."""
+def ask(mam: Mam, job_id: str, question_id: str | None = None) -> Question:
+    """
+    The question that *job_id* waits with, or the one called *question_id*, answered or not.
+
+    Raises UnknownJob, NoQuestion.
+    """
     with mam.registry.view() as view:
-        found = current(view, need(view, job_id))
-    if found is None:
+        job = need(view, job_id)
+        found = view.question(question_id) if question_id else current(view, job)
+    if found is None or found.job != job_id:
         raise NoQuestion(job=job_id)
     return found

@@ -172,7 +172,8 @@ def answers(asked: Question) -> str:
     """The commands that answer a question: one a choice, where it offers a few."""
     choices = json.loads(asked.choices)
     texts = [clean(shlex.quote(choice)) for choice in choices] if len(choices) <= COMMANDS_SHOWN else []
-    return ", or ".join(f"mam job answer {asked.job} {text}" for text in texts or ["TEXT"])
+    # The question is named, so that a command that is given twice answers no later one.
+    return ", or ".join(f"mam job answer {asked.job} {text} --question {asked.id}" for text in texts or ["TEXT"])
 
 
 def _job_evidence(view: View, job: Job, attempt: Attempt | None, session: Session | None, now: Now) -> list[str]:

@@ -233,10 +233,11 @@ def _answer(words: list[str]) -> int:
     def build(parser: Parser) -> None:
         _one(parser)
         parser.add_argument("text", help="the answer, or - to read it from standard input")
+        parser.add_argument("--question", metavar="ID", help="this one (default: the oldest that is open)")
 
     args = verb(words, 2, "mam job answer job-0123456789ab sqlite", "answer what an agent asked", build)
     mam = _open(args)
-    question = questions.ask(mam, args.job)
+    question = questions.ask(mam, args.job, args.question)
     text = sys.stdin.read() if args.text == "-" else args.text
     answered = questions.answer(mam, question.id, text, by="person")
     daemon.ensure_after(mam, "the answer is kept", say)

@@ -257,21 +257,38 @@ def _archive(words: list[str]) -> int:
 
 
 def _queue(words: list[str]) -> int:
-    from mam.control_plane import leases
+    from mam.control_plane import leases, loop_locks
 
     args = verb(words, 1, "mam queue", "who has which agent for a loop, and who waits for whom", add_root)
-    now = now_ms()
-    with Mam.open(root=args.root).registry.view() as view:
+    mam, now = Mam.open(root=args.root), now_ms()
+    with mam.registry.view() as view:
         held, waiting = view.leases(), leases.queue(view, now)
-    rows = [[lease.resource, lease.holder, views.ago(lease.since or now, now)] for lease in held]
-    lines = [views.table(("RESOURCE", "HOLDER", "SINCE"), rows)] if rows else ["nothing is held"]
+    gone = {lease.resource: not loop_locks.runs(mam, lease.holder or "") for lease in held}
+    rows = [
+        [
+            lease.resource,
+            lease.holder,
+            views.ago(lease.since or now, now),
+            "interrupted" if gone[lease.resource] else "",
+        ]
+        for lease in held
+    ]
+    lines = [views.table(("RESOURCE", "HOLDER", "SINCE", ""), rows)] if rows else ["nothing is held"]
     for place in waiting:
         waits = ", ".join(f"{name} of {holder}" for name, holder in place.waits_for.items()) or "its turn"
         expected = f", about {place.expected_s:.0f} s more" if place.expected_s is not None else ""
         since = views.ago(place.ticket.asked_at, now)
         lines.append(f"{place.ticket.holder} waits since {since} for {waits}, {place.ahead} ahead{expected}")
     data = {
-        "held": [{"resource": lease.resource, "holder": lease.holder, "since": lease.since} for lease in held],
+        "held": [
+            {
+                "resource": lease.resource,
+                "holder": lease.holder,
+                "since": lease.since,
+                "interrupted": gone[lease.resource],
+            }
+            for lease in held
+        ],
         "waiting": [
             {
                 "holder": place.ticket.holder,

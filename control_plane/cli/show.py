@@ -104,7 +104,9 @@ def _glance_lines(seen: _Glance) -> list[str]:
 
 def _thing(parser: Parser) -> None:
     add_root(parser)
-    parser.add_argument("name", help="a job, an agent, a loop, a worktree, monitor, broker, or what a finding names")
+    parser.add_argument(
+        "name", help="a job, an agent, a loop, a worktree, monitor, broker, or what `queue` or a finding names"
+    )
 
 
 def _why(words: list[str]) -> int:
@@ -143,6 +145,9 @@ def _why_of_others(mam: Mam, view: View, name: str, known: "Known | None", now: 
         return why_place.place(mam.layout, known, name, found, now, embedded=embedded)
     if found:
         return why_place.findings(name, found, now)
+    lease = view.lease(name)
+    if lease is not None:
+        return loop_why.lease(view, lease, runs=loop_locks.runs(mam, lease.holder or ""), now=now)
     raise UnknownThing(name=name)
 
 

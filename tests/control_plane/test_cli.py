@@ -69,7 +69,7 @@ def test_a_server_that_could_not_be_asked_is_named_and_not_called_as_it_should_b
 
     said = run_mam("monitor", "once", cwd=desk.mam.layout.root)
 
-    assert said.code == 0 and "did not answer" in said.err and "as far as could be looked at" in said.out
+    assert said.code == 75 and "did not answer" in said.err and "as far as could be looked at" in said.out
 
 
 def test_one_look_names_a_card_that_the_monitor_saw_on_the_broker(desk: Desk) -> None:

@@ -43,12 +43,14 @@ def test_a_question_is_kept_shows_what_may_be_answered_and_means_that_work_began
 def test_the_commands_that_answer_can_be_run_as_they_are_shown(asked: Desk) -> None:
     question = questions.ask(asked.mam, "job-00000001")
 
-    assert why.answers(question) == "mam job answer job-00000001 sqlite, or mam job answer job-00000001 postgres"
+    this = f"--question {question.id}"
+    one, other = f"mam job answer job-00000001 sqlite {this}", f"mam job answer job-00000001 postgres {this}"
+    assert why.answers(question) == f"{one}, or {other}"
     odd = replace(question, choices=json.dumps(["not now", "$HOME"]))
-    assert [shlex.split(each)[-1] for each in why.answers(odd).split(", or ")] == ["not now", "$HOME"]
+    assert [shlex.split(each)[4] for each in why.answers(odd).split(", or ")] == ["not now", "$HOME"]
     for choices in ([], list("abcde")):
         shown = why.answers(replace(question, choices=json.dumps(choices)))
-        assert shown == "mam job answer job-00000001 TEXT"
+        assert shown == f"mam job answer job-00000001 TEXT {this}"
 
 
 def test_an_answer_lies_where_the_asker_waits_and_is_not_typed(asked: Desk) -> None:
@@ -274,3 +276,20 @@ def test_an_answer_that_the_agent_may_have_read_is_what_is_noted(asked: Desk) ->
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
     assert questions.answer(asked.mam, "0123456789ab", "postgres", by="person").answer == "sqlite"
+
+
+def test_a_command_that_names_its_question_answers_no_later_one(asked: Desk) -> None:
+    first = questions.ask(asked.mam, "job-00000001")
+    questions.answer(asked.mam, first.id, "sqlite", by="person")
+    later = {"question_id": "ba9876543210", "question": "Which port?", "choices": []}
+    assert asked.take("job-00000001", asked.wire("job-00000001", "asked", later)) == ["accepted"]
+
+    again = questions.answer(asked.mam, questions.ask(asked.mam, "job-00000001", first.id).id, "postgres", by="person")
+
+    assert (again.id, again.answer) == (first.id, "sqlite")
+    assert questions.ask(asked.mam, "job-00000001").id == later["question_id"]
+    asked.session("other")
+    other = asked.job("other", "job-00000002")
+    for job_id, unknown in (("job-00000001", "000000000000"), (other.id, first.id)):
+        with pytest.raises(NoQuestion):
+            questions.ask(asked.mam, job_id, unknown)

@@ -126,6 +126,28 @@ def test_a_cancelled_loop_gives_its_reviewers_back_and_leaves_the_others_alone(s
     until(lambda: stage.row(two).outcome == "passed", within_s=60)
 
 
+def test_what_the_queue_names_is_explained_also_when_the_process_of_its_loop_is_gone(stage: Stage) -> None:
+    loop = stage.plan(rev_a=[GATED])
+    child = stage.start(stage.changed(), loop)
+    stage.reached(loop, "gate", "rev-a")
+    held = stage.root.ok("queue")["held"]
+    assert [(each["resource"], each["holder"], each["interrupted"]) for each in held] == [
+        ("session:rev-a", loop, False)
+    ]
+    assert stage.root.ok("why", "session:rev-a")["because"] == f"{loop} reviews with it"
+
+    child.send_signal(signal.SIGKILL)
+    child.wait(60)
+
+    assert stage.root.ok("queue")["held"][0]["interrupted"]
+    assert "interrupted" in stage.root.mam("queue").out
+    why = stage.root.ok("why", "session:rev-a")
+    assert "no process carries that loop out" in why["because"] and why["next"] == f"mam why {loop}"
+    stage.go(loop, "gate")
+    assert stage.resume(loop).code == 0
+    assert stage.root.ok("why", "session:rev-a")["state"] == "free"
+
+
 @pytest.mark.scorecard(16)
 @pytest.mark.req("M85")
 def test_reviewers_of_a_killed_loop_go_to_the_next_in_line_after_its_time(stage: Stage) -> None:
