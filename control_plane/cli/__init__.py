@@ -38,7 +38,7 @@ VERBS: dict[str, tuple[str, str]] = {
         "delegate, list, show, wait, answer, cancel, retry, archive (agents: started, progress, ask, report, …)",
     ),
     "loop": ("loop", "run, list, show, resume, cancel, archive: review by all, on one exact commit"),
-    "queue": ("loop", "who has which reviewer, who waits, and for how long"),
+    "queue": ("queue", "who has which reviewer, who waits, and for how long"),
     "worktree": ("worktree", "prepare, list, remove, commit: a tree and a branch for each writer"),
     "events": ("events", "export, replay: recorded events in bad orders"),
     "chaos": ("events", "scripted agents over a bus that loses, doubles and reorders"),

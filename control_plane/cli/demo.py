@@ -12,6 +12,7 @@ from mam.broker import server
 from mam.control_plane import (
     daemon,
     lives,
+    loop_begin,
     loop_files,
     loop_locks,
     loop_run,
@@ -89,10 +90,10 @@ def _play(mam: Mam, args: argparse.Namespace, rest: list[str]) -> int:
         sessions.create(mam, wish._replace(args=[*script, *rest]))
         session = sessions.await_ready(mam, name, wait_s=60)
         say(f"{name} ({args.agent} in {session.mux}) in {place}: screen {session.screen}")
-    loop_id = loops.new_id()
+    loop_id = loop_begin.new_id()
     with loop_locks.held(mam, loop_id):
-        asked = loops.Wish(TASK, Path(tree.path), CREATOR, REVIEWERS, promote="merge", loop_id=loop_id)
-        loop = loop_run.LoopRun(mam, loops.begin(mam, asked), say).run()
+        asked = loop_begin.Wish(TASK, Path(tree.path), CREATOR, REVIEWERS, promote="merge", loop_id=loop_id)
+        loop = loop_run.LoopRun(mam, loop_begin.begin(mam, asked), say).run()
     return _told(mam, args, loop, time.monotonic() - began)
 
 

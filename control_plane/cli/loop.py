@@ -1,4 +1,4 @@
-"""mam loop run · list · show · resume · cancel · archive, mam queue"""
+"""mam loop run · list · show · resume · cancel · archive"""
 
 import argparse
 import json
@@ -15,14 +15,12 @@ from mam.control_plane.wiring import Mam
 
 
 def run(words: list[str]) -> int:
-    if words[0] == "queue":
-        return _queue(words)
     table = {"run": _run, "list": _list, "show": _show, "resume": _resume, "cancel": _cancel, "archive": _archive}
     return choose(words, table, "review loops: a change lands only when all reviewers passed the same commit")
 
 
 def _run(words: list[str]) -> int:
-    from mam.control_plane import loop_locks, loop_words, loops
+    from mam.control_plane import loop_begin, loop_locks, loop_words
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -48,11 +46,11 @@ def _run(words: list[str]) -> int:
     example = "mam loop run --task task.md --creator writer --reviewers a,b --worktree issue-20"
     args = verb(words, 2, example, "work, review by all, rework, until one commit is passed by everybody", build)
     mam = Mam.open(root=args.root)
-    loop_id = loops.check_id(args.id) if args.id else loops.new_id()
+    loop_id = loop_begin.check_id(args.id) if args.id else loop_begin.new_id()
     limits = _limits(mam, args.limit)
     wish = _wish(mam, args, loop_id)
     with loop_locks.held(mam, loop_id):
-        loop = loops.begin(mam, wish)
+        loop = loop_begin.begin(mam, wish)
         say(f"loop {loop.id}: {loop_words.place(loop)}, base {loop.base_sha[:12]}; files in {loop.folder}")
         return _carry_out(args, mam, loop, limits)
 
@@ -69,14 +67,14 @@ def _carry_out(args: argparse.Namespace, mam: Mam, loop: Loop, limits: Any) -> i
 
 
 def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
-    from mam.control_plane import loops
+    from mam.control_plane import loop_begin
     from mam.control_plane.cli.job import read_brief
     from mam.control_plane.delegation import check_brief
 
     if bool(args.creator) == args.review_only:
         raise Usage(what="a loop has a creator, or is --review-only", hint="--creator AGENT, or --review-only")
     task = check_brief(*read_brief(args.task, mam.settings.cwd))
-    return loops.Wish(
+    return loop_begin.Wish(
         task=task,
         worktree=_tree(mam, args.worktree),
         creator=args.creator,
@@ -253,52 +251,4 @@ def _archive(words: list[str]) -> int:
     chosen = [args.loop] if args.loop else old
     freed = sum(loops.archive(mam, loop_id) for loop_id in chosen)
     emit(args, {"archived": chosen, "pins": freed}, f"archived {len(chosen)} loops, {freed} pins let go")
-    return 0
-
-
-def _queue(words: list[str]) -> int:
-    from mam.control_plane import leases, loop_locks
-
-    args = verb(words, 1, "mam queue", "who has which agent for a loop, and who waits for whom", add_root)
-    mam, now = Mam.open(root=args.root), now_ms()
-    with mam.registry.view() as view:
-        held, waiting = view.leases(), leases.queue(view, now)
-    gone = {lease.resource: not loop_locks.runs(mam, lease.holder or "") for lease in held}
-    rows = [
-        [
-            lease.resource,
-            lease.holder,
-            views.ago(lease.since or now, now),
-            "interrupted" if gone[lease.resource] else "",
-        ]
-        for lease in held
-    ]
-    lines = [views.table(("RESOURCE", "HOLDER", "SINCE", ""), rows)] if rows else ["nothing is held"]
-    for place in waiting:
-        waits = ", ".join(f"{name} of {holder}" for name, holder in place.waits_for.items()) or "its turn"
-        expected = f", about {place.expected_s:.0f} s more" if place.expected_s is not None else ""
-        since = views.ago(place.ticket.asked_at, now)
-        lines.append(f"{place.ticket.holder} waits since {since} for {waits}, {place.ahead} ahead{expected}")
-    data = {
-        "held": [
-            {
-                "resource": lease.resource,
-                "holder": lease.holder,
-                "since": lease.since,
-                "interrupted": gone[lease.resource],
-            }
-            for lease in held
-        ],
-        "waiting": [
-            {
-                "holder": place.ticket.holder,
-                "since": place.ticket.asked_at,
-                "waits_for": place.waits_for,
-                "ahead": place.ahead,
-                "expected_s": place.expected_s,
-            }
-            for place in waiting
-        ],
-    }
-    emit(args, data, "\n".join(lines))
     return 0

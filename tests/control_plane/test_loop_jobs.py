@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from mam.broker import topics
 from mam.broker.errors import BadName
-from mam.control_plane import delegation, jobs, loop_jobs, loop_machine, loops, verdicts
+from mam.control_plane import delegation, jobs, loop_begin, loop_jobs, loop_machine, loops, verdicts
 from mam.control_plane.delegation import Part
 from mam.control_plane.loop_jobs import LoopJobs, job_id
 from mam.control_plane.loop_locks import LoopRuns
@@ -46,12 +46,12 @@ def test_no_reviewers_name_makes_its_job_the_creators(reviewer: str) -> None:
 @pytest.mark.parametrize("loop", ["a-r1", "a-r1-b", "a-w2", "a-r12-w3", "../x", "A", ""])
 def test_an_id_whose_jobs_could_be_anothers_cannot_be_chosen(loop: str) -> None:
     with pytest.raises(BadName):
-        loops.check_id(loop)
+        loop_begin.check_id(loop)
 
 
 @pytest.mark.parametrize("loop", ["a", "release-r", "w1", "r1", "x-rc1", "x-r1x"])
 def test_other_ids_can(loop: str) -> None:
-    assert loops.check_id(loop) == loop
+    assert loop_begin.check_id(loop) == loop
 
 
 @pytest.fixture
