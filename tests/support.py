@@ -29,7 +29,7 @@ def size(usual: int, full: int) -> int:
     return full if FULL else usual
 
 
-def until(true: Callable[[], Any], what: str = "", *, within_s: float = 60.0) -> Any:
+def until(true: Callable[[], Any], what: str = "", *, within_s: float = 120.0) -> Any:
     """Wait until *true* returns something true and return that; fail where it does not."""
     deadline = time.monotonic() + within_s
     while True:
@@ -177,7 +177,7 @@ class Root:
 
     def kill_broker(self) -> None:
         """Kill the server of now; the monitor may start another one at once."""
-        running = until(lambda: server.running(self.parts.layout.broker), within_s=90, what="a broker runs")
+        running = until(lambda: server.running(self.parts.layout.broker), what="a broker runs")
         os.kill(running.pid, signal.SIGKILL)
         until(lambda: proof.start_time(running.pid) is None)
 

@@ -235,7 +235,8 @@ class Runner:
         done = self._ledger.result(job, attempt)
         if done is not None:
             if isinstance(order, Dispatch) and done.state == "submitted" and (job, attempt) not in self._taken:
-                # The runner that submitted it died before it could note or say so, and its agent with it.
+                # Whoever submitted it died before it could note or say so, and its agent with it: both are said.
+                self._report_delivery(job, attempt, done)
                 done = Outcome("unknown", "restarted")
             self._report_delivery(job, attempt, done)
             return

@@ -43,7 +43,7 @@ def writer(desk: Desk, name: str, times: int) -> "subprocess.Popen[str]":
 def test_twelve_writers_at_once_lose_no_update(desk: Desk) -> None:
     children = [writer(desk, f"w{n}", 20) for n in range(12)]
 
-    assert [child.wait(60) for child in children] == [0] * 12
+    assert [child.wait(120) for child in children] == [0] * 12
     with desk.mam.registry.view() as view:
         assert view.meta("counter") == "240"
 
@@ -194,7 +194,7 @@ def test_two_inits_at_once_agree_on_one_fingerprint(tmp_path: Path) -> None:
     )
     children = [subprocess.Popen([sys.executable, "-c", program, str(folder)]) for _ in range(6)]
 
-    assert [child.wait(60) for child in children] == [0] * 6
+    assert [child.wait(120) for child in children] == [0] * 6
     connection = sqlite3.connect(folder / ".mam" / "registry.db")
     assert connection.execute("SELECT count(*) FROM meta WHERE name = 'fingerprint'").fetchone() == (1,)
     connection.close()

@@ -123,7 +123,7 @@ class Stage:
     def reached(self, loop: str, gate: str, *agents: str) -> None:
         for agent in agents:
             place = self.plans / f"{loop}.{gate}.at.{agent}"
-            until(place.exists, within_s=60, what=f"{agent} stands at {gate}")
+            until(place.exists, what=f"{agent} stands at {gate}")
 
     def go(self, loop: str, gate: str) -> None:
         (self.plans / f"{loop}.{gate}.go").touch()
@@ -199,13 +199,13 @@ class Stage:
             with self.root.registry.view() as view:
                 return not any(view.open_job(agent) for agent in agents)
 
-        until(free, within_s=60, what=f"{agents} are idle")
+        until(free, what=f"{agents} are idle")
 
     def kill_agent(self, name: str) -> None:
         """The agent's own process dies, as by a crash of the CLI."""
         session = self.root.session(name)
         os.kill(session.agent_pid, 9)
-        until(lambda: self.root.session(name).status == "ended", within_s=60, what=f"{name} is known to be gone")
+        until(lambda: self.root.session(name).status == "ended", what=f"{name} is known to be gone")
         assert not proof.alive(proof.ProcessId(session.agent_pid, session.agent_start, session.boot_id))
 
 

@@ -128,7 +128,7 @@ def test_a4_the_main_checkout_is_byte_for_byte_the_same_after_loops_of_every_kin
         assert root.mam("loop", "cancel", loop, timeout_s=120).code == 0
         stage.go(loop, "gate")
         assert same()
-        until(lambda: all(root.session(name).screen == "ready" for name in two), within_s=60)
+        until(lambda: all(root.session(name).screen == "ready" for name in two))
 
     assert stage.benches() == []
     left = {path.name for path in root.parts.layout.worktrees.iterdir()}
@@ -179,7 +179,7 @@ def test_a6_a_creator_that_died_keeps_its_row_and_is_resumed_at_its_own_place_an
     before = place.session(NAME)
     for pid in (before.pid, before.agent_pid):
         os.kill(pid, 9)
-    until(lambda: place.session(NAME).status == "ended", within_s=60, what="the row is recovered")
+    until(lambda: place.session(NAME).status == "ended", what="the row is recovered")
     assert place.session(NAME).cwd == str(tree)
 
     elsewhere = place.mam("agent", "resume", NAME, "--cwd", str(place.path), "--json")
@@ -188,7 +188,7 @@ def test_a6_a_creator_that_died_keeps_its_row_and_is_resumed_at_its_own_place_an
     assert (elsewhere.code, elsewhere.error["code"]) == (2, "other_place")
     assert str(tree) in elsewhere.error["remedy"]
     assert here.code == 0, here.err
-    after = until(lambda: (s := place.session(NAME)).screen == "ready" and s, within_s=60)
+    after = until(lambda: (s := place.session(NAME)).screen == "ready" and s)
     assert (after.cwd, after.binding, after.generation) == (before.cwd, before.binding, before.generation + 1)
     assert os.readlink(f"/proc/{after.agent_pid}/cwd") == str(tree)
     assert environ_of(after.agent_pid)["WORKSPACE_ROOT"] == str(place.path)

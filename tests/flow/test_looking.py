@@ -157,7 +157,7 @@ def test_an_answer_that_waits_for_its_turn_is_not_typed_after_the_job(root: Root
 
     go.touch()
     until(lambda: root.job("job-00000001").state == "reported")
-    until(lambda: root.session("writer").screen == "ready", within_s=60)
+    until(lambda: root.session("writer").screen == "ready")
 
     said = [body_of(event["wire"]) for event in root.events("agents/writer/events")]
     ends = [each["data"]["state"] for each in said if each["kind"] == "delivery" and each["job"].startswith("answer-")]
@@ -175,7 +175,7 @@ def test_a_card_of_a_job_that_nobody_knows_is_cleared_from_the_broker(root: Root
         bus.wait_ready(60)
         bus.publish(topic, b"left of somebody", retain=True)
 
-        until(lambda: seen == [b"left of somebody", b""], within_s=60)
+        until(lambda: seen == [b"left of somebody", b""])
     finally:
         bus.close()
 

@@ -101,7 +101,7 @@ def test_what_moves_between_the_last_verdict_and_the_promotion_blocks_it(stage: 
     main = git(stage.root.path, "rev-parse", "main")
     # Saved are: begun, captured, reviewed; the process dies when it knows the last verdict.
     child = stage.start(tree, loop, "--promote", "merge", fault="loop.saved:3:crash")
-    assert child.wait(60) == -9 and stage.row(loop).state == "promoting"
+    assert child.wait(120) == -9 and stage.row(loop).state == "promoting"
 
     if move == "commit":
         stage.change(tree, "second.txt")

@@ -63,7 +63,7 @@ def test_work_that_was_reported_after_its_loop_had_given_it_up_is_not_done_again
     assert (stuck.json["state"], stage.job(loop, 1).state) == ("stuck", "timed_out")
 
     stage.go(loop, "held")
-    until(lambda: stage.job(loop, 1).state == "reported", within_s=60, what="the late report")
+    until(lambda: stage.job(loop, 1).state == "reported", what="the late report")
     done = stage.resume(loop)
 
     assert (done.code, done.json["outcome"]) == (0, "passed"), done.err

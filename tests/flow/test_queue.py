@@ -25,7 +25,7 @@ def test_loops_with_other_reviewers_run_side_by_side(stage: Stage) -> None:
         stage.go(loop, "gate")
 
     for loop in (one, two):
-        until(lambda loop=loop: stage.row(loop).outcome == "passed", within_s=60)
+        until(lambda loop=loop: stage.row(loop).outcome == "passed")
 
 
 @pytest.mark.req("M84", "M86", "M88")
@@ -36,7 +36,7 @@ def test_a_loop_waits_its_turn_for_a_reviewer_and_both_end_right(stage: Stage) -
     stage.start(tree, one, reviewers=["rev-a", "rev-b"])
     stage.reached(one, "gate", "rev-a")
     second = stage.start(stage.changed(), two, reviewers=["rev-a"])
-    until(lambda: stage.root.ok("queue")["waiting"], within_s=60, what="the second loop stands in the queue")
+    until(lambda: stage.root.ok("queue")["waiting"], what="the second loop stands in the queue")
 
     queue = stage.root.ok("queue")
     assert {each["resource"]: each["holder"] for each in queue["held"]} == {"session:rev-a": one, "session:rev-b": one}
@@ -46,10 +46,10 @@ def test_a_loop_waits_its_turn_for_a_reviewer_and_both_end_right(stage: Stage) -
     busy, place = stage.root.ok("why", "rev-a"), stage.root.ok("why", "queued")
     assert {f"loop {loop} (reviewing) waits for its verdict" for loop in (one, two)} <= set(busy["evidence"])
     assert f"loop {one} (reviewing) is about it" in place["evidence"] and place["next"] == f"mam why {one}"
-    until(lambda: "does not wait" in str(stage.root.ok("why", "rev-b")), within_s=60, what="rev-b has said its word")
+    until(lambda: "does not wait" in str(stage.root.ok("why", "rev-b")), what="rev-b has said its word")
     stage.go(one, "gate")
 
-    assert second.wait(90) == 3
+    assert second.wait(120) == 3
     assert second.stderr is not None and f"waiting for rev-a: rev-a is held by {one}, 0 ahead" in second.stderr.read()
     assert (stage.row(one).outcome, stage.row(two).outcome) == ("passed", "not_pass")
     assert stage.root.ok("queue") == {"held": [], "waiting": []}
@@ -100,7 +100,7 @@ def test_a_second_loop_on_the_same_worktree_or_of_the_same_name_is_refused_and_o
     same_name = stage.run(stage.changed(), first, reviewers=["rev-b"])
     other = stage.run(stage.changed(), stage.plan(), reviewers=["rev-b"])
     stage.go(first, "gate")
-    until(lambda: stage.row(first).outcome == "passed", within_s=60)
+    until(lambda: stage.row(first).outcome == "passed")
 
     assert (same_tree.code, same_name.code, other.code) == (1, 1, 0)
     for said in (same_tree, same_name):
@@ -115,15 +115,15 @@ def test_a_cancelled_loop_gives_its_reviewers_back_and_leaves_the_others_alone(s
     stage.reached(one, "gate", "rev-a")
     stage.reached(two, "gate", "rev-b")
     waiting = stage.start(stage.changed(), three, reviewers=["rev-a"])
-    until(lambda: stage.root.ok("queue")["waiting"], within_s=60, what="the third loop stands in the queue")
+    until(lambda: stage.root.ok("queue")["waiting"], what="the third loop stands in the queue")
 
     assert stage.root.mam("loop", "cancel", one).code == 0
     stage.go(one, "gate")
 
-    assert waiting.wait(90) == 0
+    assert waiting.wait(120) == 0
     assert stage.row(two).ended_at is None
     stage.go(two, "gate")
-    until(lambda: stage.row(two).outcome == "passed", within_s=60)
+    until(lambda: stage.row(two).outcome == "passed")
 
 
 def test_what_the_queue_names_is_explained_also_when_the_process_of_its_loop_is_gone(stage: Stage) -> None:
@@ -137,7 +137,7 @@ def test_what_the_queue_names_is_explained_also_when_the_process_of_its_loop_is_
     assert stage.root.ok("why", "session:rev-a")["because"] == f"{loop} reviews with it"
 
     child.send_signal(signal.SIGKILL)
-    child.wait(60)
+    child.wait(120)
 
     assert stage.root.ok("queue")["held"][0]["interrupted"]
     assert "interrupted" in stage.root.mam("queue").out
@@ -157,15 +157,15 @@ def test_reviewers_of_a_killed_loop_go_to_the_next_in_line_after_its_time(stage:
         child = stage.start(stage.changed(), dead)
         stage.reached(dead, "gate", "rev-a")
         waiting = [stage.start(stage.changed(), first)]
-        until(lambda: len(stage.root.ok("queue")["waiting"]) == 1, within_s=60)
+        until(lambda: len(stage.root.ok("queue")["waiting"]) == 1)
         waiting.append(stage.start(stage.changed(), second))
-        until(lambda: len(stage.root.ok("queue")["waiting"]) == 2, within_s=60)
+        until(lambda: len(stage.root.ok("queue")["waiting"]) == 2)
 
         child.send_signal(signal.SIGKILL)
-        child.wait(10)
+        child.wait(120)
         stage.go(dead, "gate")
 
-        assert [each.wait(90) for each in waiting] == [0, 0]
+        assert [each.wait(120) for each in waiting] == [0, 0]
         ended = [stage.row(loop).ended_at or 0 for loop in (first, second)]
         assert ended == sorted(ended), "the order of the queue is kept"
     finally:
@@ -180,14 +180,14 @@ def test_reviewers_of_a_killed_loop_come_back_though_the_monitor_was_killed_with
         child = stage.start(stage.changed(), dead)
         stage.reached(dead, "gate", "rev-a")
         waiting = stage.start(stage.changed(), next_one)
-        until(lambda: stage.root.ok("queue")["waiting"], within_s=60)
+        until(lambda: stage.root.ok("queue")["waiting"])
 
         child.send_signal(signal.SIGKILL)
-        child.wait(10)
+        child.wait(120)
         stage.root.kill_monitor()
         stage.go(dead, "gate")
 
-        assert waiting.wait(90) == 0
+        assert waiting.wait(120) == 0
     finally:
         del stage.root.env["MAM_LEASE_TTL_S"]
 
@@ -201,13 +201,13 @@ def test_a_stopped_loop_that_wakes_up_after_its_time_is_fenced_and_asks_again(st
         child = stage.start(stage.changed(), slept)
         stage.reached(slept, "gate", "rev-a")
         with stage.root.asleep(child.pid):
-            until(lambda: not stage.root.ok("queue")["held"], within_s=60, what="the lease is over")
+            until(lambda: not stage.root.ok("queue")["held"], what="the lease is over")
             stage.go(slept, "gate")
             stage.idle("rev-a")
             taken = stage.run(stage.changed(), other)
             assert taken.code == 3, "the reviewer works for the other loop meanwhile"
 
-        assert child.wait(90) == 0
+        assert child.wait(120) == 0
         assert [review.verdict for review in stage.state(slept).round.reviews] == ["pass"]
         assert len(stage.prompts(slept, "rev-a")) == 1, "what was said is not asked for twice"
     finally:
@@ -229,13 +229,13 @@ def test_a_reviewer_that_was_stopped_past_its_time_and_wakes_up_is_fenced_and_it
     for group in groups:
         os.killpg(group, signal.SIGSTOP)
     try:
-        until(lambda: stage.root.job(job.id).attempt == 2, within_s=90, what="it is asked anew")
+        until(lambda: stage.root.job(job.id).attempt == 2, what="it is asked anew")
         stage.go(loop, "stopped")
     finally:
         for group in groups:
             os.killpg(group, signal.SIGCONT)
 
-    assert child.wait(90) == 3, "the second verdict counts"
+    assert child.wait(120) == 3, "the second verdict counts"
     assert [review.verdict for review in stage.state(loop).round.reviews] == ["not_pass"]
     old = [
         event for event in stage.root.events(f"jobs/{job.id}") if event["kind"] == "report" and event["attempt"] == 1
@@ -252,8 +252,8 @@ def test_a_reviewer_at_work_keeps_its_tree_when_its_loop_gives_up_waiting_for_an
         child = stage.start(stage.changed(), dead, reviewers=["rev-b"])
         stage.reached(dead, "gate", "rev-b")
         child.send_signal(signal.SIGKILL)
-        child.wait(10)
-        until(lambda: not stage.root.ok("queue")["held"], within_s=60, what="the lease is over")
+        child.wait(120)
+        until(lambda: not stage.root.ok("queue")["held"], what="the lease is over")
 
         stuck = stage.run(stage.changed(), loop, reviewers=["rev-a", "rev-b"])
         assert stuck.code == 1 and "rev-b has a job already" in stuck.json["detail"]

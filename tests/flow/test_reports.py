@@ -104,7 +104,7 @@ def test_of_two_reports_at_once_one_counts_whole(root: Root, reported: Job) -> N
         words = [MAM, *command(root, reported, "--result", "done", "--file", str(path))]
         children.append(subprocess.Popen(words, cwd=root.path, stdout=-3, stderr=-3))
 
-    assert sorted(child.wait(60) for child in children) == [0, 1, 1, 1, 1, 1]
+    assert sorted(child.wait(120) for child in children) == [0, 1, 1, 1, 1, 1]
     until(lambda: root.job(reported.id).state == "reported")
     assert (root.job(reported.id).detail, root.mam("verify", reported.id).code) == (None, 0)
 

@@ -191,7 +191,7 @@ def test_there_is_one_monitor_however_many_start_it_and_from_wherever(root: Root
         subprocess.Popen([MAM, "up"], cwd=cwd, env=environ, stdout=-3, stderr=-3) for cwd in (root.path, tree) * 3
     ]
 
-    assert [child.wait(60) for child in starts] == [0] * 6
+    assert [child.wait(120) for child in starts] == [0] * 6
 
     known = daemon.look(root.parts.layout)
     assert known is not None

@@ -28,7 +28,7 @@ def test_many_resumes_at_once_open_one_pane(root: Root) -> None:
     root.mam("agent", "stop", "writer")
     children = [begin(root, "agent", "resume", "writer") for _ in range(4)]
 
-    assert [child.wait(60) for child in children] == [0] * 4
+    assert [child.wait(120) for child in children] == [0] * 4
 
     assert runners_of(root) == [str(root.session("writer").pid)]
 
@@ -45,7 +45,7 @@ def test_a_stop_that_meets_a_resume_leaves_nothing_behind(root: Root) -> None:
 
     lives.resume(root.parts, "writer", say=say)
 
-    assert stopping[0].wait(60) == 0
+    assert stopping[0].wait(120) == 0
     assert root.session("writer").status == "stopped"
     until(lambda: not runners_of(root))
 
@@ -118,7 +118,7 @@ def test_a_wait_outlives_its_monitor(root: Root) -> None:
 
     root.kill_monitor()
 
-    assert waiting.wait(60) == 0
+    assert waiting.wait(120) == 0
 
 
 def test_waiting_for_no_time_at_all_is_a_look(root: Root) -> None:

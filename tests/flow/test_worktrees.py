@@ -401,7 +401,7 @@ class TestWriters:
         environ = {**os.environ, **root.env}
         words = [MAM, "agent", "create", "--agent", "scripted", "--worktree"]
         starts = [subprocess.Popen([*words, name], cwd=root.path, env=environ, stdout=-3, stderr=-3) for name in trees]
-        assert [child.wait(90) for child in starts] == [0, 0, 0]
+        assert [child.wait(120) for child in starts] == [0, 0, 0]
         script = 'SCRIPT: [{"started": {}}, {"shell": "pwd > who"}, {"report": {"text": "done"}}]'
 
         jobs = [root.delegate(f"creator-scripted-{name}", f"write it\n{script}\n") for name in trees]
@@ -460,7 +460,7 @@ class TestWriters:
             for number in range(6)
         ]
 
-        assert sorted(child.wait(90) for child in starts) == [0, 5, 5, 5, 5, 5]
+        assert sorted(child.wait(120) for child in starts) == [0, 5, 5, 5, 5, 5]
 
     def test_a_name_a_place_and_a_worktree_that_do_not_fit_are_refused(self, root: Root, tmp_path: Path) -> None:
         assert (
@@ -643,7 +643,7 @@ class TestCommitting:
         assert git(root.path, "rev-parse", "main") == before
         until(lambda: found(root, "main_moved"), what="the switch is reported")
         assert "from main to feature/20-x" in found(root, "main_moved")
-        until(lambda: found(root, "worktree_strayed"), within_s=30, what="the stray tree is reported")
+        until(lambda: found(root, "worktree_strayed"), what="the stray tree is reported")
         git(tree, "stash", "-q", "-u")
         git(tree, "switch", "-q", "one")
         git(root.path, "switch", "-q", "main")

@@ -541,7 +541,7 @@ class TestLogs:
             assert known.process.pid == child.pid
         finally:
             child.send_signal(signal.SIGTERM)
-            child.wait(60)
+            child.wait(120)
         assert b"ending" in log.read_bytes()
 
     def test_what_is_started_finds_no_large_log_of_its_predecessors(self, root: Root) -> None:

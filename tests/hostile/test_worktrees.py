@@ -642,7 +642,7 @@ class TestWork:
             tree = prepare(root, name)
             words = (["worktree", "remove", name], ["agent", "create", "--agent", "scripted", "--worktree", name])
             both = [subprocess.Popen([MAM, *each], cwd=root.path, env=environ, stdout=-3, stderr=-3) for each in words]
-            codes = [child.wait(90) for child in both]
+            codes = [child.wait(120) for child in both]
             session = root.session(f"creator-scripted-{name}")
             assert codes != [0, 0], "a writer lives in a tree that was removed"
             assert tree.is_dir() == (session is not None) == (codes[1] == 0)

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from mam.agents import catalog
-from mam.agents.base import Signal
+from mam.agents.base import Signal, no_conversation_files
 from mam.control_plane import seats
 from mam.wrappers.relay import body_of
 from tests.standin.model import ModelStandIn
@@ -112,12 +112,14 @@ def comes_back_with_the_same_conversation(team: Root) -> None:
     assert back["conversation"] == before
     assert back["generation"] == 2
     assert sent.code == 0, sent.err
-    until(lambda: f"REMEMBERED: {job}" in screen(team), what="the answer names the earlier job", within_s=60)
+    until(lambda: f"REMEMBERED: {job}" in screen(team), what="the answer names the earlier job")
 
 
 def comes_back_after_a_kill_in_mid_turn(team: Root) -> None:
     job = team.delegate("writer", "DELAY: 60\nREPORT: never written")
-    until(lambda: team.job(job).state == "running", what="the agent began", within_s=60)
+    until(lambda: team.job(job).state == "running", what="the agent began")
+
+    until(lambda: _is_kept(team, job), what="the agent itself has put the prompt on the disk")
 
     os.kill(team.session("writer").agent_pid, signal.SIGKILL)
     until(lambda: team.job(job).state == "lost", what="the loss is noticed")
@@ -125,13 +127,24 @@ def comes_back_after_a_kill_in_mid_turn(team: Root) -> None:
     sent = team.mam("agent", "send", "writer", "Which jobs did you do before?")
 
     assert sent.code == 0, sent.err
-    until(lambda: f"REMEMBERED: {job}" in screen(team), what="the answer names the job that was cut off", within_s=60)
+    until(lambda: f"REMEMBERED: {job}" in screen(team), what="the answer names the job that was cut off")
+
+
+def _is_kept(team: Root, job: str) -> bool:
+    """Whether the conversation's files speak of *job*; an agent writes them some time after it took the prompt."""
+    session = team.session("writer")
+    cli = catalog.find(session.agent)
+    if cli.conversation_files is no_conversation_files:
+        return True  # it keeps them in a database, as soon as they are there
+    kept = cli.conversation_files(seats.place_of(team.parts, session))
+    files = [file for path in kept for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
+    return any(job.encode() in file.read_bytes() for file in files)
 
 
 def is_seen_to_be_refused_by_its_model_and_works_on(team: Root, status: int) -> None:
     """*status* must be one that the agent does not try again by itself."""
     job = team.delegate("writer", f"HTTP: {status}")
-    until(lambda: team.session("writer").screen == "error", what="the failure is recognised", within_s=60)
+    until(lambda: team.session("writer").screen == "error", what="the failure is recognised")
 
     why = team.ok("why", job)
     assert (why["because"], why["next"]) == ("its screen is error", "look at its pane: mam agent attach writer")
@@ -141,7 +154,7 @@ def is_seen_to_be_refused_by_its_model_and_works_on(team: Root, status: int) -> 
         team.ok(*verbs)
     sent = team.mam("agent", "send", "writer", "Which jobs did you do before?")
     assert sent.code == 0, f"{sent.err}{screen(team)}"
-    until(lambda: f"REMEMBERED: {job}" in screen(team), what="the next prompt is answered", within_s=60)
+    until(lambda: f"REMEMBERED: {job}" in screen(team), what="the next prompt is answered")
 
 
 def is_seen_to_ask_and_goes_on_once_answered(team: Root, command: str, yes: str, *, hooked: bool = False) -> None:
@@ -151,7 +164,7 @@ def is_seen_to_ask_and_goes_on_once_answered(team: Root, command: str, yes: str,
     *hooked*: its own hook must have told of the question before it is answered.
     """
     job = team.delegate("writer", f"RUN: {command}\nREPORT: done")
-    until(lambda: team.session("writer").screen == "asking", what="the question is recognised", within_s=30)
+    until(lambda: team.session("writer").screen == "asking", what="the question is recognised")
     if hooked:
         until(lambda: team.session("writer").hook == "permission", what="its own hook tells of the question")
 
@@ -159,7 +172,7 @@ def is_seen_to_ask_and_goes_on_once_answered(team: Root, command: str, yes: str,
     assert (why["because"], why["next"]) == ("its screen is asking", "look at its pane: mam agent attach writer")
     assert team.job(job).state == "running"
 
-    until(lambda: _answered(team, job, yes), what="the job goes on and ends", within_s=60)
+    until(lambda: _answered(team, job, yes), what="the job goes on and ends")
 
 
 def _answered(team: Root, job: str, yes: str) -> bool:

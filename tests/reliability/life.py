@@ -60,7 +60,7 @@ class Life:
                 delegation.delegate(mam, name, brief)
                 made += 1
             time.sleep(0.01)  # what is waited for is not one event but whichever job ends next
-        until(lambda: not self._open(), within_s=60)
+        until(lambda: not self._open())
 
     def _open(self) -> int:
         with self.root.registry.view() as view:

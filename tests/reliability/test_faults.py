@@ -196,7 +196,7 @@ def test_a_runner_that_dies_anywhere_never_pastes_twice_and_why_leads_on(root: R
     job = root.delegate("writer", "do it", "--started-within", "3")
 
     for _ in range(4):  # what `why` says, step by step, as a person would do it
-        state = until(lambda: _settled(root, job), within_s=30)
+        state = until(lambda: _settled(root, job))
         if state == "reported":
             break
         why = root.ok("why", job)["next"]
@@ -221,12 +221,12 @@ def test_a_runner_whose_disk_refuses_once_goes_on(root: Root, point: str, action
     del root.env["MAM_FAULT"]
     job = root.delegate("writer", "do it", "--started-within", "3")
 
-    until(lambda: _settled(root, job), within_s=30)
+    until(lambda: _settled(root, job))
 
     assert root.session("writer").status == "running"
     if root.job(job).state != "reported":
         assert root.mam("job", "retry", job).code == 0
-        until(lambda: root.job(job).state == "reported", within_s=30)
+        until(lambda: root.job(job).state == "reported")
 
 
 def _settled(root: Root, job: str) -> str:

@@ -40,7 +40,7 @@ def strike_in_turn(road: Road, targets: list[str]) -> None:
     """kill -9 each of *targets*, spread over the first three quarters of the events."""
     for strike, what in enumerate(targets):
         waited = EVENTS * strike // (len(targets) + len(targets) // 3)
-        until(lambda waited=waited: road.count() > waited, within_s=90, what="events flow")
+        until(lambda waited=waited: road.count() > waited, what="events flow")
         road.strike(what)
 
 
@@ -99,7 +99,7 @@ def test_a_thousand_events_said_while_nothing_listens_come_when_it_is_back(
     daemon.ensure(road.mam, wait_s=60)
     if carrier == "restarted":
         road.carry()
-    until(lambda: road.count() >= 1000, within_s=60, what="every event is recorded")
+    until(lambda: road.count() >= 1000, what="every event is recorded")
     figure("seconds", time.monotonic() - began)
 
     finish(road, figure)

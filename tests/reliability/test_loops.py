@@ -73,7 +73,7 @@ def lived_through(stage: Stage, point: str, first: int, *, again: bool) -> int:
         assert stage.prompts(loop, name) == [f"[MAM job {loop}-r1-{name}, attempt 1]"]
     assert git(tree, "rev-parse", "HEAD") == row.head_sha and git(tree, "status", "--porcelain") == ""
     assert git(tree, "show", "HEAD:uncommitted") == "u" and len(stage.pins(loop)) == 2
-    until(lambda: left(stage, loop) == [], within_s=60, what="nothing is left")
+    until(lambda: left(stage, loop) == [], what="nothing is left")
     return deaths
 
 

@@ -29,7 +29,7 @@ def team(root: Root) -> dict[str, str]:
         root.agent(name, *HANG)
         jobs[name] = root.delegate(name)
     for name, job in jobs.items():
-        until(lambda job=job: root.job(job).state == "running", within_s=60, what=f"{name} works")
+        until(lambda job=job: root.job(job).state == "running", what=f"{name} works")
     return jobs
 
 
@@ -63,13 +63,13 @@ def test_a_monitor_that_comes_back_sees_all_that_happened_meanwhile_and_nothing_
     began = time.monotonic()
     two = [subprocess.Popen([MAM, "monitor", "run"], cwd=root.path, stdout=-3, stderr=-3) for _ in range(2)]
     try:
-        until(lambda: converged(root, jobs) and len(road.recorded()) == EVENTS, within_s=60, what="all is seen")
+        until(lambda: converged(root, jobs) and len(road.recorded()) == EVENTS, what="all is seen")
         figure("seconds", time.monotonic() - began)
 
         left = until(lambda: [child for child in two if child.poll() is not None], what="one of two has ended")
         assert [child.returncode for child in left] == [1]
         expected = sorted([("D", name) for name in TREES])
-        until(lambda: rows_are_old(root), within_s=60, what="rows are old enough to be compared")
+        until(lambda: rows_are_old(root), what="rows are old enough to be compared")
         assert drifts(root) == expected
         with root.registry.view() as view:
             assert sorted({(f.code, f.subject) for f in view.findings()}) == [("worktree_gone", name) for name in TREES]

@@ -175,7 +175,7 @@ def own_broker(tmp_path: Path) -> Iterator[Callable[[str], int]]:
     yield start
     for child in children:
         child.terminate()
-        child.wait(10)
+        child.wait(120)
 
 
 def free_port() -> int:

@@ -80,7 +80,7 @@ class Tap:
         self._client.on_message = self._note
         self._client.connect("127.0.0.1", port)
         self._client.loop_start()
-        assert self._ready.wait(60), "the tap was not let in"
+        assert self._ready.wait(120), "the tap was not let in"
 
     def _granted(self, _client: object, _data: object, _mid: int, reasons: list[object], _more: object) -> None:
         if not any(getattr(reason, "is_failure", False) for reason in reasons):
