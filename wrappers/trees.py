@@ -72,7 +72,8 @@ def _patiently(call: Callable[[], str]) -> str:
 def _tripped(error: GitFailed) -> bool:
     """Whether git failed because of what others do to the repository's worktrees without our lock."""
     why = str(error.data["why"])
-    return "worktrees/" in why and ("failed to read" in why or "No such file or directory" in why)
+    words = ("failed to read", "No such file or directory", "not a git repository")
+    return "worktrees/" in why and any(each in why for each in words)
 
 
 def find(folder: Path, path: Path) -> Tree | None:
