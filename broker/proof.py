@@ -35,14 +35,8 @@ def boot_id() -> str:
 def start_time(pid: int) -> str | None:
     """When *pid* was started, in the system's own words; None where no such process runs (a zombie does not)."""
     if LINUX:
-        try:
-            with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # the monitor asks for everybody, every second
-                stat = file.read(4096)
-        except OSError:
-            return None
-        # The name in parentheses may hold anything, so count from its end.
-        fields = stat[stat.rindex(b")") + 2 :].split()
-        return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+        fields = _stat(pid)
+        return None if not fields or fields[0] in (b"Z", b"X") else fields[19].decode()
     import psutil  # noqa: PLC0415
 
     try:
@@ -50,6 +44,16 @@ def start_time(pid: int) -> str | None:
         return None if process.status() == psutil.STATUS_ZOMBIE else f"{process.create_time():.2f}"
     except psutil.NoSuchProcess:
         return None
+
+
+def _stat(pid: int) -> list[bytes]:
+    """What Linux says of *pid*, from its state on; empty where there is no such process or system."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # the monitor asks for everybody, every second
+            stat = file.read(4096)
+    except OSError:
+        return []
+    return stat[stat.rindex(b")") + 2 :].split()  # the name in parentheses may hold anything: count from its end
 
 
 def command_line(pid: int) -> list[str]:
@@ -70,10 +74,7 @@ def command_line(pid: int) -> list[str]:
 
 def is_stopped(pid: int) -> bool:
     """Whether *pid* stands still until somebody sends it SIGCONT; False where this system does not tell."""
-    try:
-        return (_PROC / str(pid) / "stat").read_bytes().rpartition(b")")[2].split()[0] in (b"T", b"t")
-    except OSError:
-        return False
+    return _stat(pid)[:1] in ([b"T"], [b"t"])
 
 
 def of(pid: int) -> ProcessId | None:

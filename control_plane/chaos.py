@@ -28,15 +28,16 @@ class Play(NamedTuple):
 
     steps: Sequence[Mapping[str, object]]
     result: str
-    verdict: str | None = None
+    verdict: str | None
 
 
-_STOCK = [Play([], "done", "pass"), Play([], "done", "not_pass"), Play([], "failed")]
+_ENDINGS = (("done", "pass"), ("done", "not_pass"), ("failed", None))
 
 
 def stock(count: int) -> list[Play]:
     """*count* jobs of three kinds, each of which begins, says what it does, and reports."""
-    return [_reporting([{"started": {}}, {"progress": "at work"}], "done", _STOCK[n % 3]) for n in range(count)]
+    steps: list[Mapping[str, object]] = [{"started": {}}, {"progress": "at work"}]
+    return [_reporting(steps, "done", *_ENDINGS[n % len(_ENDINGS)]) for n in range(count)]
 
 
 def recorded(tales: Sequence[Tale]) -> list[Play]:
@@ -60,12 +61,12 @@ def _play(tale: Tale) -> Play:
                 steps.append({"progress": f"asked: {data['question']}"})
             case "report":
                 text = str(data.get("summary") or text)
-    return _reporting(steps, text, Play([], tale.job.result or "done", tale.job.verdict))
+    return _reporting(steps, text, tale.job.result or "done", tale.job.verdict)
 
 
-def _reporting(steps: Sequence[Mapping[str, object]], text: str, end: Play) -> Play:
-    report = {"text": text, "result": end.result, **({"verdict": end.verdict} if end.verdict else {})}
-    return end._replace(steps=[*steps, {"report": report}])
+def _reporting(steps: Sequence[Mapping[str, object]], text: str, result: str, verdict: str | None) -> Play:
+    report = {"text": text, "result": result, **({"verdict": verdict} if verdict else {})}
+    return Play([*steps, {"report": report}], result, verdict)
 
 
 def run(weather: str, plays: Sequence[Play], *, agents: int, wait_s: float, say: Say) -> Result:

@@ -245,11 +245,7 @@ def _(tree: Path, _patch: Patch) -> str:
 
 @way("a submodule's branch that nobody else has")
 def _(tree: Path, _patch: Patch) -> str:
-    before = git(tree / "part", "rev-parse", "HEAD")
-    git(tree / "part", "switch", "-qc", "idea")
-    sha = commit(tree / "part", "notes.txt")
-    git(tree / "part", "checkout", "-q", "--detach", before)
-    return f"part: submodule commit {sha[:12]} is on no remote"
+    return _idea(tree)
 
 
 @way("a stash in a submodule")
@@ -261,21 +257,17 @@ def _(tree: Path, _patch: Patch) -> str:
 
 @way("a nested submodule's commit that nobody else has")
 def _(tree: Path, _patch: Patch) -> str:
-    deep = tree / "part" / "deep"
-    before = git(deep, "rev-parse", "HEAD")
-    git(deep, "switch", "-qc", "idea")
-    sha = commit(deep, "notes.txt")
-    git(deep, "checkout", "-q", "--detach", before)
-    return f"part/deep: submodule commit {sha[:12]} is on no remote"
+    return _idea(tree, "part/deep")
 
 
-def _idea(tree: Path) -> str:
-    """A commit on a branch of the submodule, which then is at its own commit again; how it is told."""
-    before = git(tree / "part", "rev-parse", "HEAD")
-    git(tree / "part", "switch", "-qc", "idea")
-    sha = commit(tree / "part", "notes.txt")
-    git(tree / "part", "checkout", "-q", "--detach", before)
-    return f"part: submodule commit {sha[:12]} is on no remote"
+def _idea(tree: Path, path: str = "part") -> str:
+    """A commit on a branch of the submodule at *path*, which then is at its own commit again; how it is told."""
+    submodule = tree / path
+    before = git(submodule, "rev-parse", "HEAD")
+    git(submodule, "switch", "-qc", "idea")
+    sha = commit(submodule, "notes.txt")
+    git(submodule, "checkout", "-q", "--detach", before)
+    return f"{path}: submodule commit {sha[:12]} is on no remote"
 
 
 @way("a commit of a submodule that was deinitialised since")

@@ -54,13 +54,16 @@ def test_a_job_that_cannot_be_tried_again_is_one_finding_and_no_line_of_the_log_
     assert look(desk, looking) == []
 
 
-def test_a_session_that_was_stopped_meanwhile_adopts_no_pane(desk: Desk, looking: Looking) -> None:
+@pytest.mark.parametrize("change", [{"status": "stopped"}, {"incarnation": "0002"}], ids=["stopped", "its next life"])
+def test_a_session_that_is_another_one_meanwhile_adopts_no_pane(
+    desk: Desk, looking: Looking, change: dict[str, str]
+) -> None:
     session = desk.session(pane="", updated_at=desk.clock - 60_000)
     pane = Pane("p9", seats.tag(desk.mam, "writer"), 1, dead=False, exit_code=None)
     with desk.mam.registry.view() as before:
         before.sessions()
         with desk.mam.registry.transaction() as tx:
-            tx.put(replace(session, status="stopped"))
+            tx.put(replace(session, **change))
         looking._adopt(before, reconcile.World({(session.mux, session.mux_server): [pane]}))
 
     with desk.mam.registry.view() as view:
@@ -253,20 +256,6 @@ def test_a_difference_counts_from_the_second_sight_and_goes_with_its_reason(
     assert sight() == []
     panes.clear()
     assert sight() == [], "it is a first sight again"
-
-
-def test_a_pane_of_an_earlier_life_is_not_adopted_by_the_next(desk: Desk, looking: Looking) -> None:
-    session = desk.session(pane="", updated_at=desk.clock - 60_000)
-    pane = Pane("p9", seats.tag(desk.mam, "writer"), 1, dead=False, exit_code=None)
-    with desk.mam.registry.view() as before:
-        before.sessions()
-        with desk.mam.registry.transaction() as tx:
-            tx.put(replace(session, incarnation="0002"))
-        looking._adopt(before, reconcile.World({(session.mux, session.mux_server): [pane]}))
-
-    with desk.mam.registry.view() as view:
-        after = view.session("writer")
-    assert after is not None and after.pane == ""
 
 
 def test_who_is_not_heard_by_a_monitor_that_just_began_is_not_silent(desk: Desk) -> None:
