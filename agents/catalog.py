@@ -4,7 +4,7 @@ from importlib import metadata
 from typing import cast
 
 from mam.agents import claude, codex, command, grok, opencode, scripted
-from mam.agents.base import AgentCli
+from mam.agents.protocol import AgentCli
 from mam.broker.errors import MamError
 
 GROUP = "mam.agents"

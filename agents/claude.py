@@ -38,7 +38,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.agents.base import Grant, Launch, Screen, Seat, Signal
+from mam.agents.protocol import Grant, Launch, Screen, Seat, Signal
 
 name = "claude"
 ready_within_s = 30.0

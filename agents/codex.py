@@ -36,9 +36,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.agents import kept
-from mam.agents.base import Grant, Launch, Screen, Seat, Signal
-from mam.agents.kept import Kept
+from mam.agents import conversations as kept
+from mam.agents.conversations import Kept
+from mam.agents.protocol import Grant, Launch, Screen, Seat, Signal
 
 name = "codex"
 ready_within_s = 30.0

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mam.agents.base import Launch, Screen, Seat, Signal, no_conversation_files, no_draft, no_grants, tail
+from mam.agents.protocol import Launch, Screen, Seat, Signal, no_conversation_files, no_draft, no_grants, tail
 from mam.broker.errors import Usage
 
 name = "command"

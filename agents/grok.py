@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from mam.agents.base import Launch, Screen, Seat, Signal, first_match, no_grants
+from mam.agents.protocol import Launch, Screen, Seat, Signal, first_match, no_grants
 
 name = "grok"
 ready_within_s = 30.0

@@ -38,9 +38,9 @@ from typing import Any, NamedTuple
 from unicodedata import east_asian_width
 from urllib.parse import quote
 
-from mam.agents import kept
-from mam.agents.base import Launch, Screen, Seat, Signal, no_conversation_files, no_grants
-from mam.agents.kept import Kept
+from mam.agents import conversations as kept
+from mam.agents.conversations import Kept
+from mam.agents.protocol import Launch, Screen, Seat, Signal, no_conversation_files, no_grants
 
 name = "opencode"
 ready_within_s = 60.0  # its first start in a home takes longest

@@ -7,7 +7,7 @@ Its program is the verb `mam play`; a script is a list of steps (see wrappers/pl
 from collections.abc import Sequence
 from pathlib import Path
 
-from mam.agents.base import Launch, Screen, Seat, Signal, no_grants, tail
+from mam.agents.protocol import Launch, Screen, Seat, Signal, no_grants, tail
 
 name = "scripted"
 ready_within_s = 5.0

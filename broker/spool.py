@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker import faults
+from mam.broker.host import fault_points as faults
 
 READ_AT_MOST = 512 * 1024  # twice what any event may have
 

@@ -11,13 +11,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mam.broker import proof, server, topics
-from mam.broker.mqtt import MqttBus
-from mam.control_plane import daemon, lives
-from mam.control_plane import settings as config
-from mam.control_plane.database import RegistryUnusable
-from mam.control_plane.registry import Registry
-from mam.control_plane.wiring import Mam
+from mam.broker.bus.mqtt import MqttBus
+from mam.broker.envelope import topics
+from mam.broker.host import process_identity as proof
+from mam.broker.nats import process as server
+from mam.control_plane.config import settings as config
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.registry.database import RegistryUnusable
+from mam.control_plane.registry.transactions import Registry
+from mam.control_plane.sessions import lifecycle as lives
 
 MAM = str(Path(sys.executable).parent / "mam")
 FULL = bool(os.environ.get("MAM_TEST_FULL"))

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from mam.broker import server
+from mam.broker.nats import process as server
 
 REPOSITORY = Path(__file__).parents[1]
 NAME = re.compile(r"[\"']((?:MAM_[A-Z_]+)|WORKSPACE_ROOT|AGENT_SESSIONS_YAML|DELEGATE_JOB_LOGS_DIR)[\"']")

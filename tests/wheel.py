@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parents[1]
+ROOMS = ("broker", "agents", "wrappers", "control_plane")
 
 
 def run(*argv: str, cwd: Path) -> str:
@@ -17,6 +18,13 @@ def run(*argv: str, cwd: Path) -> str:
     if done.returncode:
         sys.exit(f"{' '.join(argv)} → {done.returncode}\n{done.stdout}{done.stderr}")
     return done.stdout
+
+
+def _modules() -> list[str]:
+    """Every module of the source tree by its name, but for the four top rooms themselves."""
+    found = (path.relative_to(HERE).with_suffix("") for room in ROOMS for path in (HERE / room).rglob("*.py"))
+    names = ([part for part in path.parts if part != "__init__"] for path in found)
+    return [".".join(["mam", *name]) for name in names if len(name) > 1]
 
 
 def main(venv: Path) -> None:
@@ -35,6 +43,17 @@ def main(venv: Path) -> None:
         )
         if str(place) not in imported:
             sys.exit(f"not the installed package: {imported}")
+        walk = (
+            "import importlib, pkgutil\n"
+            "for room in ('broker', 'agents', 'wrappers', 'control_plane'):\n"
+            "    package = importlib.import_module(f'mam.{room}')\n"
+            "    for module in pkgutil.walk_packages(package.__path__, f'mam.{room}.'):\n"
+            "        print(importlib.import_module(module.name).__name__)\n"
+        )
+        installed = run(str(place / "env" / "bin" / "python"), "-c", walk, cwd=place).split()
+        missing = sorted(set(_modules()) - set(installed))
+        if missing:
+            sys.exit(f"not in the wheel: {', '.join(missing)}")
         plugin = "from mam.agents import opencode; assert opencode.PLUGIN.with_suffix('.js').is_file()"
         run(str(place / "env" / "bin" / "python"), "-c", plugin, cwd=place)
     print("the wheel, installed elsewhere, runs the demo")

@@ -9,9 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker import faults, logs, proof
 from mam.broker.errors import MamError
-from mam.broker.proof import ProcessId
+from mam.broker.host import fault_points as faults
+from mam.broker.host import process_identity as proof
+from mam.broker.host import rotated_log as logs
+from mam.broker.host.process_identity import ProcessId
 
 SHOWN_CHARS = 2000
 

@@ -13,10 +13,10 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from mam.broker import faults
 from mam.broker.errors import MamError, Usage
+from mam.broker.host import fault_points as faults
 from mam.broker.version import VERSION
-from mam.control_plane import settings as config
+from mam.control_plane.config import settings as config
 
 if __name__ != "mam.control_plane.cli":
     raise ImportError("import this package as mam.control_plane.cli")

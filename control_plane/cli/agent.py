@@ -5,14 +5,14 @@ import json
 import sys
 import time
 
-from mam.broker.bodies import now_ms
+from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError, Usage
-from mam.control_plane import settings as config
-from mam.control_plane import views
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
-from mam.control_plane.rows import Session
-from mam.control_plane.view import View, pages
-from mam.control_plane.wiring import Mam
+from mam.control_plane.config import settings as config
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.explain import tables as views
+from mam.control_plane.registry.queries import View, pages
+from mam.control_plane.registry.records import Session
 
 
 class NotReady(MamError):
@@ -30,7 +30,8 @@ def run(words: list[str]) -> int:
 
 def _create(words: list[str]) -> int:
     from mam.agents import catalog
-    from mam.control_plane import daemon, sessions
+    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.sessions import sessions
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -100,7 +101,7 @@ def _open(args: argparse.Namespace, cwd: str | None) -> Mam:
 
 
 def _wait_ready(mam: Mam, session: Session, within_s: float) -> Session:
-    from mam.control_plane import sessions
+    from mam.control_plane.sessions import sessions
 
     wait_s = mam.settings.seconds("MAM_READY_WITHIN_S", max(30.0, within_s * 2))
     began = time.monotonic()
@@ -128,7 +129,7 @@ def _name(parser: Parser) -> None:
 
 
 def _show(words: list[str]) -> int:
-    from mam.control_plane import jobs
+    from mam.control_plane.jobs import jobs
 
     args = verb(words, 2, "mam agent show writer", "one session in full", _name)
     with Mam.open(root=args.root).registry.view() as view:
@@ -144,9 +145,10 @@ def _safe_lines(text: str | None) -> str:
 
 
 def _attach(words: list[str]) -> int:
-    from mam.control_plane import jobs, seats
+    from mam.control_plane.jobs import jobs
+    from mam.control_plane.sessions import runtime as seats
     from mam.wrappers import process
-    from mam.wrappers.mux import MuxGone
+    from mam.wrappers.mux.protocol import MuxGone
 
     args = verb(words, 2, "mam agent attach writer", "show an agent's pane (tmux: Ctrl-b d leaves it)", _name)
     mam = Mam.open(root=args.root)
@@ -169,7 +171,7 @@ def _attach(words: list[str]) -> int:
 
 
 def _stop(words: list[str]) -> int:
-    from mam.control_plane import lives
+    from mam.control_plane.sessions import lifecycle as lives
 
     def build(parser: Parser) -> None:
         _name(parser)
@@ -191,7 +193,8 @@ def _stop(words: list[str]) -> int:
 
 def _resume(words: list[str]) -> int:
     from mam.agents import catalog
-    from mam.control_plane import daemon, lives
+    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.sessions import lifecycle as lives
 
     def build(parser: Parser) -> None:
         _name(parser)
@@ -215,7 +218,8 @@ def _resume(words: list[str]) -> int:
 
 
 def _send(words: list[str]) -> int:
-    from mam.control_plane import daemon, sessions
+    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.sessions import sessions
 
     def build(parser: Parser) -> None:
         _name(parser)
@@ -248,7 +252,7 @@ def _await_delivery(mam: Mam, name: str, send_id: str, after: int) -> dict[str, 
 
 
 def _delivery(view: View, name: str, send_id: str, after: int) -> dict[str, object] | None:
-    from mam.wrappers.relay import body_of
+    from mam.wrappers.runner.relay import body_of
 
     for event in pages(view, f"agents/{name}/events", after):
         body = body_of(event["wire"])

@@ -4,11 +4,13 @@ import shlex
 import sys
 from pathlib import Path
 
-from mam.broker import keys, notes, signing, spool, topics
-from mam.broker.bodies import Producer
+from mam.broker import spool
+from mam.broker.envelope import keys, signing, topics
+from mam.broker.envelope.payloads import Producer
 from mam.broker.errors import MamError, Usage
-from mam.control_plane import settings as config
+from mam.broker.host import atomic_files as notes
 from mam.control_plane.cli.base import Parser, emit
+from mam.control_plane.config import settings as config
 
 
 class NoRecord(MamError):

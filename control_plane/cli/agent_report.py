@@ -8,14 +8,16 @@ import os
 import re
 from pathlib import Path
 
-from mam.broker import faults, notes
 from mam.broker.errors import FileRefused, MamError, Usage
-from mam.control_plane import locks, verdicts
-from mam.control_plane import settings as config
+from mam.broker.host import atomic_files as notes
+from mam.broker.host import fault_points as faults
+from mam.broker.host import locks
 from mam.control_plane.cli import agent_record
 from mam.control_plane.cli.agent_record import Record
 from mam.control_plane.cli.base import Parser, verb
-from mam.wrappers import gitfiles
+from mam.control_plane.config import settings as config
+from mam.control_plane.jobs import reports as verdicts
+from mam.wrappers.git import dotgit as gitfiles
 
 REPORT_LIMIT_BYTES = 5 * 1024 * 1024
 _SHAS = ("base_sha", "head_sha")

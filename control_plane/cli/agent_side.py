@@ -12,8 +12,9 @@ import secrets
 import time
 from pathlib import Path
 
-from mam.broker import notes, proof
 from mam.broker.errors import MamError, Usage
+from mam.broker.host import atomic_files as notes
+from mam.broker.host import process_identity as proof
 from mam.control_plane.cli import agent_record
 from mam.control_plane.cli.agent_record import Record
 from mam.control_plane.cli.base import Parser, emit, verb
@@ -63,7 +64,7 @@ def _started(words: list[str]) -> int:
 
 def _start_timer(record: Record, every_s: float) -> None:
     """Heartbeats from a process of its own, for runners that cannot send them; ends with the report or its runner."""
-    from mam.control_plane.wiring import mam_command
+    from mam.control_plane.control_root.context import mam_command
     from mam.wrappers import process
 
     argv = [mam_command(), "job", "heartbeat", "--every", str(every_s), "--registry-dir", str(record.registry_dir)]

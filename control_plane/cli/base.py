@@ -7,11 +7,11 @@ import sys
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from mam.broker.bodies import now_ms
+from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import Usage
 
 if TYPE_CHECKING:
-    from mam.control_plane.wiring import Mam
+    from mam.control_plane.control_root.context import Mam
 
 
 class Parser(argparse.ArgumentParser):

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
-from mam.control_plane import bench, bench_loop, bench_monitor
+from mam.control_plane.benchmarks import loop as bench_loop
+from mam.control_plane.benchmarks import monitor as bench_monitor
+from mam.control_plane.benchmarks import suite as bench
 from mam.control_plane.cli.base import Parser, emit, say, verb
 
 

@@ -2,7 +2,7 @@
 
 from mam.control_plane import cli
 from mam.control_plane.cli.base import Parser, add_root, verb
-from mam.control_plane.wiring import Mam
+from mam.control_plane.control_root.context import Mam
 
 SECOND = {
     "agent": "attach create list resume send show stop",

@@ -8,25 +8,23 @@ import time
 from pathlib import Path
 
 from mam.agents import catalog
-from mam.broker import server
-from mam.control_plane import (
-    daemon,
-    lives,
-    loop_begin,
-    loop_files,
-    loop_locks,
-    loop_run,
-    loops,
-    root,
-    sessions,
-    verify,
-    views,
-    worktrees,
-)
-from mam.control_plane import settings as config
+from mam.broker.nats import process as server
 from mam.control_plane.cli.base import Parser, emit, say, verb
-from mam.control_plane.rows import Loop
-from mam.control_plane.wiring import Mam
+from mam.control_plane.config import settings as config
+from mam.control_plane.control_root import create as root
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.explain import tables as views
+from mam.control_plane.jobs import verify
+from mam.control_plane.loops import files as loop_files
+from mam.control_plane.loops import locks as loop_locks
+from mam.control_plane.loops import run as loop_run
+from mam.control_plane.loops import start as loop_begin
+from mam.control_plane.loops import store as loops
+from mam.control_plane.registry.records import Loop
+from mam.control_plane.sessions import lifecycle as lives
+from mam.control_plane.sessions import sessions
+from mam.control_plane.worktrees import prepare as worktrees
 from mam.wrappers import process
 
 TREE = "discount"

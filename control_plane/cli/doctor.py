@@ -5,7 +5,7 @@ import time
 
 from mam.broker.errors import MamError
 from mam.control_plane.cli.base import Parser, add_root, emit, say, verb
-from mam.control_plane.wiring import Mam
+from mam.control_plane.control_root.context import Mam
 
 PROBE_TASK = """This is a probe of your connection to MAM: change nothing.
 Run the `started` command of your prompt, write one line that says "the probe arrived" to the report path,
@@ -29,7 +29,7 @@ def run(words: list[str]) -> int:
     mam = Mam.open(root=args.root)
     if args.probe:
         return _probe(mam, args)
-    from mam.control_plane import doctor
+    from mam.control_plane.maintenance import doctor
 
     findings = doctor.examine(mam)
     repaired: list[str] = []
@@ -52,7 +52,9 @@ def run(words: list[str]) -> int:
 
 def _probe(mam: Mam, args: argparse.Namespace) -> int:
     """Prove that an agent takes a turn, from inside its own sandbox: its verbs must reach the registry."""
-    from mam.control_plane import daemon, delegation, jobs
+    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.jobs import delegate as delegation
+    from mam.control_plane.jobs import jobs
 
     daemon.ensure(mam, say=say)
     job = delegation.delegate(mam, args.probe, PROBE_TASK, title="probe by mam doctor")

@@ -4,10 +4,10 @@ import sys
 from pathlib import Path
 
 from mam.broker.errors import Usage
-from mam.control_plane import settings as config
-from mam.control_plane import views
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
-from mam.control_plane.wiring import Mam
+from mam.control_plane.config import settings as config
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.explain import tables as views
 
 
 def run(words: list[str]) -> int:
@@ -17,8 +17,8 @@ def run(words: list[str]) -> int:
 
 
 def _export(words: list[str]) -> int:
-    from mam.control_plane import replay
-    from mam.control_plane.jobs import need
+    from mam.control_plane.jobs.jobs import need
+    from mam.control_plane.simulation import replay
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -45,7 +45,7 @@ def _export(words: list[str]) -> int:
 
 
 def _replay(words: list[str]) -> int:
-    from mam.control_plane import replay
+    from mam.control_plane.simulation import replay
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -76,7 +76,7 @@ def _replay(words: list[str]) -> int:
 
 
 def _chaos(words: list[str]) -> int:
-    from mam.control_plane import chaos, replay
+    from mam.control_plane.simulation import chaos, replay
 
     def build(parser: Parser) -> None:
         parser.add_argument("--events", metavar="FILE", help="agents play the reported jobs of an export, once each")

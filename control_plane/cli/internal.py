@@ -3,11 +3,12 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from mam.broker import keys, signing, spool, topics
-from mam.broker.bodies import HOOK_SIGNALS, Producer
+from mam.broker import spool
+from mam.broker.envelope import keys, signing, topics
+from mam.broker.envelope.payloads import HOOK_SIGNALS, Producer
 from mam.broker.errors import MamError, Usage
-from mam.control_plane import settings as config
 from mam.control_plane.cli.base import Parser, verb
+from mam.control_plane.config import settings as config
 
 
 def run(words: list[str]) -> int:
@@ -23,7 +24,7 @@ def _argument(name: str) -> Callable[[Parser], None]:
 
 
 def _runner(words: list[str]) -> int:
-    from mam.wrappers import runner
+    from mam.wrappers.runner import runner
 
     args = verb(words, 1, "", "serve the pane that this runs in", _argument("spec"))
     settings = config.load()
@@ -34,14 +35,14 @@ def _runner(words: list[str]) -> int:
 
 
 def _pane_host(words: list[str]) -> int:
-    from mam.wrappers import pane_host
+    from mam.wrappers.mux import headless_host as pane_host
 
     args = verb(words, 1, "", "hold the terminal of a headless pane", _argument("folder"))
     return pane_host.main(Path(args.folder), config.load().environ)
 
 
 def _play(words: list[str]) -> int:
-    from mam.wrappers import player
+    from mam.wrappers import scripted_agent as player
 
     def build(parser: Parser) -> None:
         parser.add_argument("--name", required=True)

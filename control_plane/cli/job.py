@@ -6,18 +6,18 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mam.broker.bodies import now_ms
+from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError, Usage
-from mam.control_plane import settings as config
-from mam.control_plane import views
 from mam.control_plane.cli import AGENT_SIDE
 from mam.control_plane.cli.base import Parser, add_older, add_root, check_seconds, choose, emit, ended_before, say, verb
-from mam.control_plane.rows import LIVE, OPEN, Job
-from mam.control_plane.view import View
-from mam.control_plane.wiring import Mam
+from mam.control_plane.config import settings as config
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.explain import tables as views
+from mam.control_plane.registry.queries import View
+from mam.control_plane.registry.records import LIVE, OPEN, Job
 
 if TYPE_CHECKING:
-    from mam.control_plane.delegation import Limits
+    from mam.control_plane.jobs.delegate import Limits
 
 
 MONITOR_LOOK_S = 2.0
@@ -62,7 +62,8 @@ def _open(args: argparse.Namespace) -> Mam:
 
 
 def _delegate(words: list[str]) -> int:
-    from mam.control_plane import daemon, delegation
+    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.jobs import delegate as delegation
 
     def build(parser: Parser) -> None:
         _places(parser)
@@ -95,7 +96,7 @@ def _delegate(words: list[str]) -> int:
 
 
 def read_brief(source: str, cwd: Path) -> tuple[bytes, str]:
-    from mam.control_plane.delegation import BRIEF_LIMIT_BYTES, BriefRefused
+    from mam.control_plane.jobs.delegate import BRIEF_LIMIT_BYTES, BriefRefused
 
     try:
         if source == "-":
@@ -107,7 +108,7 @@ def read_brief(source: str, cwd: Path) -> tuple[bytes, str]:
 
 
 def _limits(mam: Mam, args: argparse.Namespace) -> "Limits":
-    from mam.control_plane import delegation
+    from mam.control_plane.jobs import delegate as delegation
 
     limits = delegation.default_limits(mam)
     wanted = {
@@ -143,7 +144,7 @@ def _list(words: list[str]) -> int:
 def _show(words: list[str]) -> int:
     from dataclasses import asdict
 
-    from mam.control_plane import jobs
+    from mam.control_plane.jobs import jobs
 
     args = verb(words, 2, "mam job show job-0123456789ab", "one job in full", _one)
     with _open(args).registry.view() as view:
@@ -155,7 +156,7 @@ def _show(words: list[str]) -> int:
 
 
 def _wait(words: list[str]) -> int:
-    from mam.control_plane import daemon
+    from mam.control_plane.control_root import monitor_process as daemon
 
     def build(parser: Parser) -> None:
         _one(parser)
@@ -169,7 +170,8 @@ def _wait(words: list[str]) -> int:
 
 def _await(mam: Mam, args: argparse.Namespace, job_id: str, wait_s: float) -> int:
     """Follow one job until it ends; the result as text or JSON. Raises WaitedInVain."""
-    from mam.control_plane import daemon, jobs, verify
+    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.jobs import jobs, verify
 
     deadline = time.monotonic() + wait_s
     look_again = time.monotonic() + MONITOR_LOOK_S
@@ -228,7 +230,8 @@ def _result_text(job: Job, verified: bool) -> str:
 
 
 def _answer(words: list[str]) -> int:
-    from mam.control_plane import daemon, questions
+    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.jobs import questions
 
     def build(parser: Parser) -> None:
         _one(parser)
@@ -246,7 +249,8 @@ def _answer(words: list[str]) -> int:
 
 
 def _cancel(words: list[str]) -> int:
-    from mam.control_plane import daemon, jobs
+    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.jobs import jobs
 
     def build(parser: Parser) -> None:
         _one(parser)
@@ -268,7 +272,9 @@ def _cancel(words: list[str]) -> int:
 
 
 def _retry(words: list[str]) -> int:
-    from mam.control_plane import daemon, delegation, jobs
+    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.jobs import delegate as delegation
+    from mam.control_plane.jobs import jobs
 
     def build(parser: Parser) -> None:
         _one(parser)
@@ -285,7 +291,7 @@ def _retry(words: list[str]) -> int:
 
 
 def _archive(words: list[str]) -> int:
-    from mam.control_plane import jobs
+    from mam.control_plane.jobs import jobs
 
     def build(parser: Parser) -> None:
         _places(parser)

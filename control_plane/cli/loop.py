@@ -5,13 +5,13 @@ import json
 from pathlib import Path
 from typing import Any
 
-from mam.broker.bodies import now_ms
+from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import Usage
-from mam.control_plane import settings as config
-from mam.control_plane import views
 from mam.control_plane.cli.base import Parser, add_older, add_root, check_seconds, choose, emit, ended_before, say, verb
-from mam.control_plane.rows import Loop
-from mam.control_plane.wiring import Mam
+from mam.control_plane.config import settings as config
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.explain import tables as views
+from mam.control_plane.registry.records import Loop
 
 
 def run(words: list[str]) -> int:
@@ -20,7 +20,9 @@ def run(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    from mam.control_plane import loop_begin, loop_locks, loop_words
+    from mam.control_plane.loops import locks as loop_locks
+    from mam.control_plane.loops import start as loop_begin
+    from mam.control_plane.loops import timeline as loop_words
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -57,7 +59,7 @@ def _run(words: list[str]) -> int:
 
 def _carry_out(args: argparse.Namespace, mam: Mam, loop: Loop, limits: Any) -> int:
     """The caller holds the loop's lock."""
-    from mam.control_plane import loop_run
+    from mam.control_plane.loops import run as loop_run
 
     try:
         return _told(args, mam, loop_run.LoopRun(mam, loop, say, limits).run())
@@ -67,9 +69,9 @@ def _carry_out(args: argparse.Namespace, mam: Mam, loop: Loop, limits: Any) -> i
 
 
 def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
-    from mam.control_plane import loop_begin
     from mam.control_plane.cli.job import read_brief
-    from mam.control_plane.delegation import check_brief
+    from mam.control_plane.jobs.delegate import check_brief
+    from mam.control_plane.loops import start as loop_begin
 
     if bool(args.creator) == args.review_only:
         raise Usage(what="a loop has a creator, or is --review-only", hint="--creator AGENT, or --review-only")
@@ -92,7 +94,7 @@ def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
 
 def _reviewers(mam: Mam, args: argparse.Namespace, loop_id: str) -> list[str]:
     """Those that were named, or who of the pool is free."""
-    from mam.control_plane import loop_pool
+    from mam.control_plane.loops import reviewers as loop_pool
 
     if args.reviewers is not None:  # empty is a mistake, and never everybody
         return [name.strip() for name in args.reviewers.split(",") if name.strip()]
@@ -126,7 +128,7 @@ def _limit(parser: Parser) -> None:
 
 
 def _limits(mam: Mam, limit_s: float | None) -> Any:
-    from mam.control_plane import delegation
+    from mam.control_plane.jobs import delegate as delegation
 
     limits = delegation.default_limits(mam)
     if limit_s is None:
@@ -136,7 +138,8 @@ def _limits(mam: Mam, limit_s: float | None) -> Any:
 
 
 def _resume(words: list[str]) -> int:
-    from mam.control_plane import loop_locks, loops
+    from mam.control_plane.loops import locks as loop_locks
+    from mam.control_plane.loops import store as loops
 
     def build(parser: Parser) -> None:
         _one(parser)
@@ -154,7 +157,9 @@ def _resume(words: list[str]) -> int:
 
 
 def _cancel(words: list[str]) -> int:
-    from mam.control_plane import loop_locks, loop_run, loops
+    from mam.control_plane.loops import locks as loop_locks
+    from mam.control_plane.loops import run as loop_run
+    from mam.control_plane.loops import store as loops
 
     args = verb(words, 2, "mam loop cancel loop-1a2b3c4d", "end a loop, its jobs and its review trees", _one)
     mam = Mam.open(root=args.root)
@@ -184,7 +189,8 @@ def _data(loop: Loop) -> dict[str, Any]:
 
 
 def _told(args: argparse.Namespace, mam: Mam, loop: Loop) -> int:
-    from mam.control_plane import loop_files, loops
+    from mam.control_plane.loops import files as loop_files
+    from mam.control_plane.loops import store as loops
 
     state = loops.state_of(loop)
     code = loops.exit_code(loop, state)
@@ -202,7 +208,7 @@ def _told(args: argparse.Namespace, mam: Mam, loop: Loop) -> int:
 
 
 def _list(words: list[str]) -> int:
-    from mam.control_plane import loop_locks
+    from mam.control_plane.loops import locks as loop_locks
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -218,7 +224,7 @@ def _list(words: list[str]) -> int:
 
 
 def _show(words: list[str]) -> int:
-    from mam.control_plane import loops
+    from mam.control_plane.loops import store as loops
 
     args = verb(words, 2, "mam loop show loop-1a2b3c4d", "a loop's rounds and timeline", _one)
     mam = Mam.open(root=args.root)
@@ -235,7 +241,7 @@ def _show(words: list[str]) -> int:
 
 
 def _archive(words: list[str]) -> int:
-    from mam.control_plane import loops
+    from mam.control_plane.loops import store as loops
 
     def build(parser: Parser) -> None:
         add_root(parser)

@@ -1,7 +1,7 @@
 """mam monitor run · once · install · uninstall, mam broker status"""
 
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
-from mam.control_plane.wiring import Mam
+from mam.control_plane.control_root.context import Mam
 
 
 def run(words: list[str]) -> int:
@@ -12,7 +12,8 @@ def run(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    from mam.control_plane import daemon, monitor
+    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.monitor import monitor
 
     args = verb(words, 2, "mam monitor run", "serve in the foreground until TERM; `mam up` does it for you", add_root)
     mam = Mam.open(root=args.root, by="monitor")
@@ -22,7 +23,8 @@ def _run(words: list[str]) -> int:
 
 
 def _once(words: list[str]) -> int:
-    from mam.control_plane import reconcile, views
+    from mam.control_plane.explain import tables as views
+    from mam.control_plane.monitor import reconcile
 
     args = verb(words, 2, "mam monitor once --json", "compare registry and world once, and change nothing", add_root)
     mam = Mam.open(root=args.root)
@@ -45,7 +47,7 @@ def _once(words: list[str]) -> int:
 
 
 def _broker_status(words: list[str]) -> int:
-    from mam.broker import server
+    from mam.broker.nats import process as server
 
     args = verb(words, 2, "mam broker status", "where the embedded broker listens", add_root)
     mam = Mam.open(root=args.root)
@@ -60,7 +62,8 @@ def _broker_status(words: list[str]) -> int:
 
 
 def _install(words: list[str]) -> int:
-    from mam.control_plane import daemon, service
+    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.control_root import service
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -89,7 +92,7 @@ def _install(words: list[str]) -> int:
 
 
 def _uninstall(words: list[str]) -> int:
-    from mam.control_plane import service
+    from mam.control_plane.control_root import service
 
     args = verb(words, 2, "mam monitor uninstall", "undo `mam monitor install`; twice is harmless", add_root)
     what = service.describe(Mam.open(root=args.root))

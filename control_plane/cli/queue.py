@@ -1,9 +1,11 @@
 """mam queue"""
 
-from mam.broker.bodies import now_ms
-from mam.control_plane import leases, loop_locks, views
+from mam.broker.envelope.payloads import now_ms
 from mam.control_plane.cli.base import add_root, emit, verb
-from mam.control_plane.wiring import Mam
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.explain import tables as views
+from mam.control_plane.leases import leases
+from mam.control_plane.loops import locks as loop_locks
 
 
 def run(words: list[str]) -> int:

@@ -2,11 +2,11 @@
 
 from pathlib import Path
 
-from mam.broker.bodies import now_ms
+from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import FileRefused
-from mam.control_plane import settings as config
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
-from mam.control_plane.wiring import Mam
+from mam.control_plane.config import settings as config
+from mam.control_plane.control_root.context import Mam
 
 
 def run(words: list[str]) -> int:
@@ -34,7 +34,8 @@ def _backup(words: list[str]) -> int:
 
 
 def _rebuild(words: list[str]) -> int:
-    from mam.control_plane import projection, rebuild
+    from mam.control_plane.registry import rebuild
+    from mam.control_plane.sessions import sessions_yaml as projection
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -53,7 +54,7 @@ def _rebuild(words: list[str]) -> int:
 
 
 def _export(words: list[str]) -> int:
-    from mam.control_plane import projection
+    from mam.control_plane.sessions import sessions_yaml as projection
 
     args = verb(words, 2, "mam registry export", "write agent-sessions.yaml anew", add_root)
     mam = Mam.open(root=args.root)
@@ -63,7 +64,7 @@ def _export(words: list[str]) -> int:
 
 
 def _import(words: list[str]) -> int:
-    from mam.control_plane import projection
+    from mam.control_plane.sessions import sessions_yaml as projection
 
     def build(parser: Parser) -> None:
         add_root(parser)

@@ -1,9 +1,9 @@
 """mam init · mam up · mam down"""
 
 from mam.broker.errors import Usage
-from mam.control_plane import settings as config
 from mam.control_plane.cli.base import Parser, add_root, emit, say, verb
-from mam.control_plane.wiring import Mam
+from mam.control_plane.config import settings as config
+from mam.control_plane.control_root.context import Mam
 
 
 def run(words: list[str]) -> int:
@@ -11,8 +11,8 @@ def run(words: list[str]) -> int:
 
 
 def _init(words: list[str]) -> int:
-    from mam.control_plane import root
-    from mam.wrappers import git
+    from mam.control_plane.control_root import create as root
+    from mam.wrappers.git import command as git
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -46,7 +46,7 @@ def _init(words: list[str]) -> int:
 
 
 def _up(words: list[str]) -> int:
-    from mam.control_plane import daemon
+    from mam.control_plane.control_root import monitor_process as daemon
 
     args = verb(words, 1, "mam up", "start broker and monitor, or find them running", add_root)
     mam = Mam.open(root=args.root)
@@ -64,8 +64,8 @@ def _up(words: list[str]) -> int:
 
 
 def _down(words: list[str]) -> int:
-    from mam.broker import server
-    from mam.control_plane import daemon
+    from mam.broker.nats import process as server
+    from mam.control_plane.control_root import monitor_process as daemon
 
     args = verb(words, 1, "mam down", "end monitor and broker; agents and their work stay", add_root)
     mam = Mam.open(root=args.root)

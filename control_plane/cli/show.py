@@ -5,17 +5,17 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from mam.broker.bodies import now_ms
+from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.control_plane import views
 from mam.control_plane.cli.base import Parser, add_root, emit, verb
-from mam.control_plane.rows import OPEN, Finding, Job, Session
-from mam.control_plane.view import View
-from mam.control_plane.wiring import Mam
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.explain import tables as views
+from mam.control_plane.registry.queries import View
+from mam.control_plane.registry.records import OPEN, Finding, Job, Session
 
 if TYPE_CHECKING:
-    from mam.control_plane.daemon import Known
-    from mam.control_plane.why import Explanation
+    from mam.control_plane.control_root.monitor_process import Known
+    from mam.control_plane.explain.agents_and_jobs import Explanation
 
 
 LOOPS_SHOWN = 10
@@ -50,7 +50,9 @@ class _Glance(NamedTuple):
 
 
 def _status(words: list[str]) -> int:
-    from mam.control_plane import daemon, loop_locks, tree_states
+    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.loops import locks as loop_locks
+    from mam.control_plane.worktrees import state as tree_states
 
     args = verb(words, 1, "mam status", "agents, open jobs and findings at a glance", add_root)
     mam, now = Mam.open(root=args.root), now_ms()
@@ -110,7 +112,10 @@ def _thing(parser: Parser) -> None:
 
 
 def _why(words: list[str]) -> int:
-    from mam.control_plane import daemon, loop_why, seats, why
+    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.explain import agents_and_jobs as why
+    from mam.control_plane.explain import loops as loop_why
+    from mam.control_plane.sessions import runtime as seats
 
     args = verb(words, 1, "mam why writer", "what is going on, on what evidence, and what to do", _thing)
     mam = Mam.open(root=args.root)
@@ -131,7 +136,12 @@ def _why(words: list[str]) -> int:
 
 
 def _why_of_others(mam: Mam, view: View, name: str, known: "Known | None", now: int) -> "Explanation":
-    from mam.control_plane import loop_locks, loop_why, seats, tree_owners, tree_states, why_place
+    from mam.control_plane.explain import loops as loop_why
+    from mam.control_plane.explain import parts as why_place
+    from mam.control_plane.loops import locks as loop_locks
+    from mam.control_plane.sessions import occupancy as tree_owners
+    from mam.control_plane.sessions import runtime as seats
+    from mam.control_plane.worktrees import state as tree_states
 
     loop, tree = view.loop(name), view.worktree(name)
     if loop is not None:
@@ -198,7 +208,7 @@ def _start(view: View, args: argparse.Namespace, scope: str | None) -> int:
 
 
 def _print_events(args: argparse.Namespace, view: View, scope: str | None, after: int) -> int:
-    from mam.wrappers.relay import body_of
+    from mam.wrappers.runner.relay import body_of
 
     while batch := view.events(scope=scope, after=after):
         for event in batch:
@@ -210,7 +220,7 @@ def _print_events(args: argparse.Namespace, view: View, scope: str | None, after
 
 
 def _verify(words: list[str]) -> int:
-    from mam.control_plane import verify
+    from mam.control_plane.jobs import verify
 
     def build(parser: Parser) -> None:
         add_root(parser)

@@ -1,9 +1,9 @@
 """mam worktree prepare · list · remove · commit"""
 
-from mam.control_plane import settings as config
-from mam.control_plane import views
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
-from mam.control_plane.wiring import Mam
+from mam.control_plane.config import settings as config
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.explain import tables as views
 
 
 def run(words: list[str]) -> int:
@@ -17,7 +17,7 @@ def _name(parser: Parser) -> None:
 
 
 def _prepare(words: list[str]) -> int:
-    from mam.control_plane import worktrees
+    from mam.control_plane.worktrees import prepare as worktrees
 
     def build(parser: Parser) -> None:
         _name(parser)
@@ -44,7 +44,7 @@ def _prepare(words: list[str]) -> int:
 
 
 def _list(words: list[str]) -> int:
-    from mam.control_plane import tree_list
+    from mam.control_plane.worktrees import listing as tree_list
 
     args = verb(words, 2, "mam worktree list", "all worktrees, as the registry and git see them", add_root)
     found = tree_list.listing(Mam.open(root=args.root))
@@ -56,7 +56,7 @@ def _list(words: list[str]) -> int:
 
 
 def _remove(words: list[str]) -> int:
-    from mam.control_plane import removal
+    from mam.control_plane.worktrees import remove as removal
 
     def build(parser: Parser) -> None:
         _name(parser)
@@ -75,7 +75,7 @@ def _remove(words: list[str]) -> int:
 
 
 def _commit(words: list[str]) -> int:
-    from mam.control_plane import tree_commit
+    from mam.control_plane.worktrees import commit as tree_commit
 
     def build(parser: Parser) -> None:
         _name(parser)

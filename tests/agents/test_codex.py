@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mam.agents import codex
-from mam.agents.base import Grant, Launch, Screen, Seat, Signal
+from mam.agents.protocol import Grant, Launch, Screen, Seat, Signal
 
 SCREENS = sorted((Path(__file__).parent / "screens").glob("codex-*.txt"))
 PERMISSION = """\

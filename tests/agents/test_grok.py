@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from mam.agents import grok
-from mam.agents.base import Screen, Seat, Signal
+from mam.agents.protocol import Screen, Seat, Signal
 
 SCREENS = sorted((Path(__file__).parent / "screens").glob("grok-*.txt"))
 PERMISSION = """\

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mam.agents import opencode
-from mam.agents.base import Screen, Signal
+from mam.agents.protocol import Screen, Signal
 
 SCREENS = sorted((Path(__file__).parent / "screens").glob("opencode-*.txt"))
 PERMISSION = """\

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from mam.agents import opencode
-from mam.agents.base import Grant, Seat
+from mam.agents.protocol import Grant, Seat
 
 A, B = "ses_dd39e9fadffeRoEIZhWakgnkuL", "ses_dd3a535b4ffeGseDJWGAeqCSm6"
 LAUNCHED = 1_796_000_000.0

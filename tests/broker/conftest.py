@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import server
-from mam.broker.bus import Bus, Message, Will
-from mam.broker.memory import MemoryBroker, MemoryBus
-from mam.broker.mqtt import MqttBus
-from mam.broker.topics import root
-from mam.broker.urls import Endpoint
+from mam.broker.bus.memory import MemoryBroker, MemoryBus
+from mam.broker.bus.mqtt import MqttBus
+from mam.broker.bus.protocol import Bus, Message, Will
+from mam.broker.bus.url import Endpoint
+from mam.broker.envelope.topics import root
+from mam.broker.nats import process as server
 from mam.wrappers.process import spawn
 from tests.broker.container import ContainerRig
 from tests.support import until

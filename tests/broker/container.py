@@ -15,10 +15,10 @@ from docker.errors import DockerException
 from filelock import FileLock
 from testcontainers.core.container import DockerContainer
 
-from mam.broker.bus import Bus, Will
-from mam.broker.mqtt import MqttBus
-from mam.broker.topics import root
-from mam.broker.urls import Endpoint
+from mam.broker.bus.mqtt import MqttBus
+from mam.broker.bus.protocol import Bus, Will
+from mam.broker.bus.url import Endpoint
+from mam.broker.envelope.topics import root
 
 SOURCE = Path(__file__).parents[2] / "nats-docker"
 IMAGE = "mam-nats:test"

@@ -4,11 +4,11 @@ import socket
 
 import pytest
 
-from mam.broker.bus import Will
+from mam.broker.bus.mqtt import MqttBus
+from mam.broker.bus.protocol import Will
+from mam.broker.bus.url import Endpoint
+from mam.broker.envelope.topics import root
 from mam.broker.errors import BrokerUnreachable
-from mam.broker.mqtt import MqttBus
-from mam.broker.topics import root
-from mam.broker.urls import Endpoint
 from tests.support import until
 
 JOB, OTHER = "jobs/contract-1", "jobs/contract-2"

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from mam.broker.bus.mqtt import MqttBus
+from mam.broker.bus.url import Endpoint
+from mam.broker.envelope.topics import root
 from mam.broker.errors import BrokerUnreachable
-from mam.broker.mqtt import MqttBus
-from mam.broker.topics import root
-from mam.broker.urls import Endpoint
 from tests.broker.container import PASSWORDS, ContainerRig
 
 FINGERPRINT = "0123456789ab"

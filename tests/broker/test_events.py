@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mam.broker import bodies, events
-from mam.broker.signing import EventRefused
+from mam.broker.envelope import events
+from mam.broker.envelope import payloads as bodies
+from mam.broker.envelope.signing import EventRefused
 
 JOB = "job-0123456789ab"
 SHA256, COMMIT = "a" * 64, "b" * 40

@@ -1,7 +1,7 @@
 import pytest
 
-from mam.broker import faults
 from mam.broker.errors import Usage
+from mam.broker.host import fault_points as faults
 
 
 @pytest.mark.parametrize("spec", ["x", "a:b:crash", "a:1:explode", "a:1"])

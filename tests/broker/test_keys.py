@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import keys
+from mam.broker.envelope import keys
+from mam.broker.envelope.keys import KeyMissing, SecretPermissions
 from mam.broker.errors import FileRefused
-from mam.broker.keys import KeyMissing, SecretPermissions
 
 
 @pytest.fixture

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from mam.broker import proof
-from mam.broker.proof import ProcessId
+from mam.broker.host import process_identity as proof
+from mam.broker.host.process_identity import ProcessId
 
 WAITS = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()"]
 

@@ -13,16 +13,17 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import proof, server
 from mam.broker.errors import MamError
-from mam.broker.server import NoServer, PortInUse, Running, ServerFailed
+from mam.broker.host import process_identity as proof
+from mam.broker.nats import process as server
+from mam.broker.nats.process import NoServer, PortInUse, Running, ServerFailed
 from mam.wrappers.process import spawn
 from tests.support import until
 
 START = """
 import sys
 from pathlib import Path
-from mam.broker import server
+from mam.broker.nats import process as server
 from mam.wrappers.process import spawn
 base = Path(sys.argv[1])
 print("ready", flush=True)

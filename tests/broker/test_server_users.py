@@ -2,8 +2,8 @@
 
 import pytest
 
-from mam.broker import server
 from mam.broker.errors import BrokerUnreachable, MamError
+from mam.broker.nats import process as server
 from tests.support import until
 
 JOB, OTHER = "jobs/job-00000001", "jobs/job-00000002"

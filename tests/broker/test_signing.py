@@ -7,8 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mam.broker import bodies, signing
-from mam.broker.signing import EventRefused, seal, unseal, unwrap
+from mam.broker.envelope import payloads as bodies
+from mam.broker.envelope import signing
+from mam.broker.envelope.signing import EventRefused, seal, unseal, unwrap
 
 JOB = "job-0123456789ab"
 TOPIC = f"jobs/{JOB}"

@@ -5,8 +5,9 @@ import json
 
 import pytest
 
-from mam.broker import bodies, events, signing
-from mam.broker.signing import EventRefused, seal, unseal
+from mam.broker.envelope import events, signing
+from mam.broker.envelope import payloads as bodies
+from mam.broker.envelope.signing import EventRefused, seal, unseal
 
 pytestmark = pytest.mark.scorecard(5)
 

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mam.broker import spool
-from mam.broker.bodies import new_id, now_ms
+from mam.broker.envelope.payloads import new_id, now_ms
 from tests.support import until
 
 TOPIC = "jobs/job-0123456789ab"
@@ -150,7 +150,7 @@ WRITER = """
 import resource, signal, sys
 from pathlib import Path
 from mam.broker import spool
-from mam.broker.bodies import new_id
+from mam.broker.envelope.payloads import new_id
 folder, limit, die = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3] == "die"
 if die:
     signal.signal(signal.SIGXFSZ, signal.SIG_DFL)
@@ -182,7 +182,7 @@ LOOP = """
 import sys
 from pathlib import Path
 from mam.broker import spool
-from mam.broker.bodies import new_id
+from mam.broker.envelope.payloads import new_id
 while True:
     name = new_id()
     spool.write(Path(sys.argv[1]), name, "jobs/job-0123456789ab", name.encode() * 100)

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mam.broker import topics
+from mam.broker.envelope import topics
+from mam.broker.envelope.topics import Address
 from mam.broker.errors import BadName
-from mam.broker.topics import Address
 
 MANY = settings(deadline=None, max_examples=200)
 job_ids = st.from_regex(topics.JOB_ID, fullmatch=True)

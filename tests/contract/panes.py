@@ -9,13 +9,13 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mam.broker import proof
-from mam.broker.proof import ProcessId
-from mam.control_plane.wiring import mam_command
+from mam.broker.host import process_identity as proof
+from mam.broker.host.process_identity import ProcessId
+from mam.control_plane.control_root.context import mam_command
 from mam.wrappers import process
-from mam.wrappers.headless import Headless
-from mam.wrappers.mux import Multiplexer, MuxGone, Pane, PaneSpec
-from mam.wrappers.tmux import Tmux
+from mam.wrappers.mux.headless import Headless
+from mam.wrappers.mux.protocol import Multiplexer, MuxGone, Pane, PaneSpec
+from mam.wrappers.mux.tmux import Tmux
 from tests.support import until
 
 PROGRAMS = str(Path(__file__).with_name("programs.py"))

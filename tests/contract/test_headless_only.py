@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import proof
-from mam.broker.proof import ProcessId
-from mam.wrappers.mux import Pane, PaneGone
+from mam.broker.host import process_identity as proof
+from mam.broker.host.process_identity import ProcessId
+from mam.wrappers.mux.protocol import Pane, PaneGone
 from tests.contract.panes import Desk
 from tests.support import until
 

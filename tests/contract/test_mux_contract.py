@@ -4,8 +4,8 @@ import os
 
 import pytest
 
-from mam.broker import proof
-from mam.wrappers.mux import COLUMNS, MuxGone, PaneGone
+from mam.broker.host import process_identity as proof
+from mam.wrappers.mux.protocol import COLUMNS, MuxGone, PaneGone
 from tests.contract.panes import Desk
 from tests.support import until
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import proof
-from mam.wrappers.mux import LookFailed, MuxGone, PaneGone
-from mam.wrappers.tmux import Tmux, available
+from mam.broker.host import process_identity as proof
+from mam.wrappers.mux.protocol import LookFailed, MuxGone, PaneGone
+from mam.wrappers.mux.tmux import Tmux, available
 from tests.contract.panes import Desk, tmux
 from tests.support import until
 

@@ -9,15 +9,17 @@ from typing import Any
 
 import pytest
 
-from mam.broker import keys, topics
-from mam.broker.bodies import Producer, now_ms
-from mam.broker.signing import seal
-from mam.control_plane import delegation, jobs, root
-from mam.control_plane import settings as config
-from mam.control_plane.inbox import Inbox, Settling
-from mam.control_plane.keyring import Keyring
-from mam.control_plane.rows import Job, Session
-from mam.control_plane.wiring import Mam
+from mam.broker.envelope import keys, topics
+from mam.broker.envelope.payloads import Producer, now_ms
+from mam.broker.envelope.signing import seal
+from mam.control_plane.config import settings as config
+from mam.control_plane.control_root import create as root
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.control_root.keyring import Keyring
+from mam.control_plane.jobs import delegate as delegation
+from mam.control_plane.jobs import jobs
+from mam.control_plane.messaging.inbox import Inbox, Settling
+from mam.control_plane.registry.records import Job, Session
 
 
 class Desk:

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from mam.control_plane import audit
-from mam.control_plane.audit import AuditLog
+from mam.control_plane.registry import audit
+from mam.control_plane.registry.audit import AuditLog
 
 from .conftest import Desk
 

@@ -4,10 +4,14 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
-from mam.control_plane import benches, loop_locks, repo_watch, root, worktrees
-from mam.control_plane import settings as config
-from mam.control_plane.rows import Loop
-from mam.control_plane.wiring import Mam
+from mam.control_plane.config import settings as config
+from mam.control_plane.control_root import create as root
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.loops import locks as loop_locks
+from mam.control_plane.loops import review_trees as benches
+from mam.control_plane.monitor import repository_checks as repo_watch
+from mam.control_plane.registry.records import Loop
+from mam.control_plane.worktrees import prepare as worktrees
 from tests.support import git
 
 from .conftest import Desk

@@ -21,8 +21,9 @@ import mam.control_plane
 import mam.wrappers
 from mam.broker.errors import MamError
 from mam.broker.version import VERSION
-from mam.control_plane import chaos, cli, replay
-from mam.control_plane.rows import Finding
+from mam.control_plane import cli
+from mam.control_plane.registry.records import Finding
+from mam.control_plane.simulation import chaos, replay
 from tests.support import MAM, Root, run_mam, until
 
 from .conftest import Desk

@@ -6,8 +6,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mam.control_plane import filesystems, loop_locks, root
-from mam.control_plane.filesystems import Mount, NetworkFileSystem, mount_of
+from mam.control_plane.config import filesystems
+from mam.control_plane.config.filesystems import Mount, NetworkFileSystem, mount_of
+from mam.control_plane.control_root import create as root
+from mam.control_plane.loops import locks as loop_locks
 
 from .conftest import Desk
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.control_plane.gaps import LATE_MS, Gaps, lasted
+from mam.control_plane.jobs.unobserved import LATE_MS, Gaps, lasted
 
 HOUR = 3_600_000
 

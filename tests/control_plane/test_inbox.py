@@ -5,9 +5,11 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import keys, topics
-from mam.broker.signing import seal
-from mam.control_plane import delegation, jobs, watch
+from mam.broker.envelope import keys, topics
+from mam.broker.envelope.signing import seal
+from mam.control_plane.jobs import delegate as delegation
+from mam.control_plane.jobs import jobs
+from mam.control_plane.monitor import job_checks as watch
 
 from .conftest import Desk
 

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mam.broker.events import Data, Progress, Report, Started
-from mam.control_plane import job_machine
-from mam.control_plane.rows import FINAL, OPEN, PRESUMED, Attempt, Job
+from mam.broker.envelope.events import Data, Progress, Report, Started
+from mam.control_plane.jobs import state as job_machine
+from mam.control_plane.registry.records import FINAL, OPEN, PRESUMED, Attempt, Job
 
 SHA = "a" * 64
 NOW = 1_000_000

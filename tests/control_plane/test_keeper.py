@@ -2,10 +2,10 @@
 
 import pytest
 
-from mam.broker import server
-from mam.broker.bus import Will
-from mam.control_plane import keeper
-from mam.control_plane.keeper import STARTS_A_MINUTE, Keeper
+from mam.broker.bus.protocol import Will
+from mam.broker.nats import process as server
+from mam.control_plane.monitor import broker_supervisor as keeper
+from mam.control_plane.monitor.broker_supervisor import STARTS_A_MINUTE, Keeper
 
 from .conftest import Desk
 

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mam.broker.bodies import now_ms
-from mam.control_plane import leases
-from mam.control_plane.leases import Expiry, Fenced
-from mam.control_plane.rows import Ticket
+from mam.broker.envelope.payloads import now_ms
+from mam.control_plane.leases import leases
+from mam.control_plane.leases.leases import Expiry, Fenced
+from mam.control_plane.registry.records import Ticket
 
 from .conftest import Desk
 

@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from mam.control_plane import liveness
-from mam.control_plane.liveness import Patience, Seen
-from mam.control_plane.rows import Attempt, Job, Session
+from mam.control_plane.jobs import liveness
+from mam.control_plane.jobs.liveness import Patience, Seen
+from mam.control_plane.registry.records import Attempt, Job, Session
 
 SHA = "a" * 64
 NOW = 10_000_000

@@ -9,14 +9,14 @@ from pathlib import Path
 import pytest
 
 from mam.broker.errors import Busy
-from mam.control_plane import locks
+from mam.broker.host import locks
 from tests.support import until
 
 HOLDER = """
 import sys
 import threading
 from pathlib import Path
-from mam.control_plane import locks
+from mam.broker.host import locks
 with locks.hold(Path(sys.argv[1])):
     print("held", flush=True)
     sys.stdin.readline()

@@ -8,13 +8,18 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import proof
-from mam.control_plane import delegation, jobs, reconcile, seats, watch, why
-from mam.control_plane.inbox import Inbox
-from mam.control_plane.looking import DARK_S, Looking
-from mam.control_plane.rows import FINAL, PRESUMED, Finding
-from mam.control_plane.sweep import Sweep
-from mam.wrappers.mux import LookFailed, Pane
+from mam.broker.host import process_identity as proof
+from mam.control_plane.explain import agents_and_jobs as why
+from mam.control_plane.jobs import delegate as delegation
+from mam.control_plane.jobs import jobs
+from mam.control_plane.messaging.inbox import Inbox
+from mam.control_plane.messaging.spool_sweep import Sweep
+from mam.control_plane.monitor import job_checks as watch
+from mam.control_plane.monitor import reconcile
+from mam.control_plane.monitor.checks import DARK_S, Looking
+from mam.control_plane.registry.records import FINAL, PRESUMED, Finding
+from mam.control_plane.sessions import runtime as seats
+from mam.wrappers.mux.protocol import LookFailed, Pane
 from tests.support import until
 
 from .conftest import Desk

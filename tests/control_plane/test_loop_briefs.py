@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from mam.control_plane import loop_briefs, verdicts
-from mam.control_plane.loop_briefs import Bench, Change, Finding, Place
+from mam.control_plane.jobs import reports as verdicts
+from mam.control_plane.loops import briefs as loop_briefs
+from mam.control_plane.loops.briefs import Bench, Change, Finding, Place
 from tests.support import git, repository
 
 SHA, HEAD = "a" * 40, "b" * 40

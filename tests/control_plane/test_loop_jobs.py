@@ -10,14 +10,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mam.broker import topics
+from mam.broker.envelope import topics
 from mam.broker.errors import BadName
-from mam.control_plane import delegation, jobs, loop_begin, loop_jobs, loop_machine, loops, verdicts
-from mam.control_plane.delegation import Part
-from mam.control_plane.loop_jobs import LoopJobs, job_id
-from mam.control_plane.loop_locks import LoopRuns
-from mam.control_plane.loop_machine import Ask, Began, Captured, Reviewed, State, Work
-from mam.control_plane.rows import Loop, StepMark
+from mam.control_plane.jobs import delegate as delegation
+from mam.control_plane.jobs import jobs
+from mam.control_plane.jobs import reports as verdicts
+from mam.control_plane.jobs.delegate import Part
+from mam.control_plane.loops import jobs as loop_jobs
+from mam.control_plane.loops import start as loop_begin
+from mam.control_plane.loops import state as loop_machine
+from mam.control_plane.loops import store as loops
+from mam.control_plane.loops.jobs import LoopJobs, job_id
+from mam.control_plane.loops.locks import LoopRuns
+from mam.control_plane.loops.state import Ask, Began, Captured, Reviewed, State, Work
+from mam.control_plane.registry.records import Loop, StepMark
 
 from .conftest import Desk
 

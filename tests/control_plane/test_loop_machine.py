@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mam.control_plane import loop_machine as lm
-from mam.control_plane.loop_machine import (
+from mam.control_plane.loops import state as lm
+from mam.control_plane.loops.state import (
     Ask,
     Began,
     Cancelled,

@@ -6,9 +6,10 @@ from dataclasses import replace
 import pytest
 
 from mam.broker.errors import Busy, Usage
-from mam.control_plane import leases, loop_pool
-from mam.control_plane.loop_lease import ReviewerLease
-from mam.control_plane.wiring import Mam
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.leases import leases
+from mam.control_plane.loops import reviewers as loop_pool
+from mam.control_plane.loops.lease import ReviewerLease
 
 from .conftest import Desk
 from .test_benches import a_loop

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 import pytest
 
-from mam.broker.bodies import now_ms
-from mam.control_plane import jobs
-from mam.control_plane.keyring import Keyring
-from mam.control_plane.outbox import SAY_KEPT_MS, Outbox
-from mam.control_plane.rows import Order
+from mam.broker.envelope.payloads import now_ms
+from mam.control_plane.control_root.keyring import Keyring
+from mam.control_plane.jobs import jobs
+from mam.control_plane.messaging.outbox import SAY_KEPT_MS, Outbox
+from mam.control_plane.registry.records import Order
 
 from .conftest import Desk
 

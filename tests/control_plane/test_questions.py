@@ -10,10 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import faults, notes, proof
 from mam.broker.errors import Usage
-from mam.control_plane import delegation, jobs, questions, why
-from mam.control_plane.questions import NoQuestion
+from mam.broker.host import atomic_files as notes
+from mam.broker.host import fault_points as faults
+from mam.broker.host import process_identity as proof
+from mam.control_plane.explain import agents_and_jobs as why
+from mam.control_plane.jobs import delegate as delegation
+from mam.control_plane.jobs import jobs, questions
+from mam.control_plane.jobs.questions import NoQuestion
 
 from .conftest import Desk
 

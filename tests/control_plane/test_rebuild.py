@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 
 from mam.broker.errors import Busy, FileRefused
-from mam.control_plane import audit, jobs, locks, rebuild, registry, root
-from mam.control_plane.audit import AuditLog
-from mam.control_plane.database import NoRegistry, RegistryUnusable
-from mam.control_plane.rows import TABLES
-from mam.control_plane.verify import verify
+from mam.broker.host import locks
+from mam.control_plane.control_root import create as root
+from mam.control_plane.jobs import jobs
+from mam.control_plane.jobs.verify import verify
+from mam.control_plane.registry import audit, rebuild
+from mam.control_plane.registry import transactions as registry
+from mam.control_plane.registry.audit import AuditLog
+from mam.control_plane.registry.database import NoRegistry, RegistryUnusable
+from mam.control_plane.registry.records import TABLES
 from tests.support import MAM
 
 from .conftest import Desk

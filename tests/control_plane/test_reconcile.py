@@ -5,13 +5,16 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import proof
-from mam.control_plane import liveness, reconcile, seats, watch
-from mam.control_plane.reconcile import World
-from mam.control_plane.rows import Attempt, Session
-from mam.control_plane.signs import Signs
-from mam.control_plane.sweep import Sweep
-from mam.wrappers.mux import Pane
+from mam.broker.host import process_identity as proof
+from mam.control_plane.jobs import liveness
+from mam.control_plane.messaging.spool_sweep import Sweep
+from mam.control_plane.monitor import job_checks as watch
+from mam.control_plane.monitor import reconcile
+from mam.control_plane.monitor.reconcile import World
+from mam.control_plane.registry.records import Attempt, Session
+from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions.activity import Signs
+from mam.wrappers.mux.protocol import Pane
 
 from .conftest import Desk
 from .test_benches import a_loop

@@ -10,11 +10,13 @@ from pathlib import Path
 import pytest
 
 from mam.broker.errors import Busy
-from mam.control_plane import database, locks, schema
-from mam.control_plane import registry as reg
-from mam.control_plane.database import NoRegistry, RegistryUnusable, SchemaMismatch
-from mam.control_plane.registry import Registry
-from mam.control_plane.rows import Job, Session
+from mam.broker.host import locks
+from mam.control_plane.registry import database
+from mam.control_plane.registry import migrations as schema
+from mam.control_plane.registry import transactions as reg
+from mam.control_plane.registry.database import NoRegistry, RegistryUnusable, SchemaMismatch
+from mam.control_plane.registry.records import Job, Session
+from mam.control_plane.registry.transactions import Registry
 from tests.support import until
 
 from .conftest import Desk
@@ -23,7 +25,7 @@ WRITER = """
 import sys
 import threading
 from pathlib import Path
-from mam.control_plane.registry import Registry
+from mam.control_plane.registry.transactions import Registry
 folder, name, times = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 registry = Registry(folder / "registry.db", folder / "registry.lock", by=name)
 for n in range(times):
@@ -189,7 +191,8 @@ def test_two_inits_at_once_agree_on_one_fingerprint(tmp_path: Path) -> None:
     folder = tmp_path / "root"
     folder.mkdir()
     program = (
-        "import sys; from pathlib import Path; from mam.control_plane import root, settings as c;"
+        "import sys; from pathlib import Path; from mam.control_plane.control_root import create as root;"
+        "from mam.control_plane.config import settings as c;"
         "p = Path(sys.argv[1]); s = c.Settings({}, {}, p); root.make(c.layout(s, str(p)), in_git=False)"
     )
     children = [subprocess.Popen([sys.executable, "-c", program, str(folder)]) for _ in range(6)]

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 
 from mam.broker.errors import FileRefused
-from mam.control_plane import jobs, replay
+from mam.control_plane.jobs import jobs
+from mam.control_plane.simulation import replay
 
 from .conftest import Desk
 

@@ -5,11 +5,13 @@ from pathlib import Path
 import pytest
 
 from mam.broker.errors import FileRefused, Usage
-from mam.control_plane import jobs, root, sessions
-from mam.control_plane import settings as config
-from mam.control_plane.settings import NoControlRoot
-from mam.control_plane.wiring import Mam, Moved
-from mam.wrappers.git import NoRepository
+from mam.control_plane.config import settings as config
+from mam.control_plane.config.settings import NoControlRoot
+from mam.control_plane.control_root import create as root
+from mam.control_plane.control_root.context import Mam, Moved
+from mam.control_plane.jobs import jobs
+from mam.control_plane.sessions import sessions
+from mam.wrappers.git.command import NoRepository
 from tests.support import Root, git, repository, run_mam
 
 from .conftest import Desk

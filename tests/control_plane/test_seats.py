@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mam.control_plane import seats
-from mam.control_plane.rows import Session
+from mam.control_plane.registry.records import Session
+from mam.control_plane.sessions import runtime as seats
 from tests.support import git, repository
 
 from .conftest import Desk

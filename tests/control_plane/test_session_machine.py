@@ -4,9 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from mam.broker.events import Delivery, Presence, Signal
-from mam.control_plane import session_machine
-from mam.control_plane.rows import Attempt, Job, Session
+from mam.broker.envelope.events import Delivery, Presence, Signal
+from mam.control_plane.registry.records import Attempt, Job, Session
+from mam.control_plane.sessions import state as session_machine
 
 NOW = 1000
 SESSION = Session(

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mam.broker.errors import Usage
-from mam.control_plane import settings as config
+from mam.control_plane.config import settings as config
 
 
 def settings(**values: str) -> config.Settings:

@@ -11,15 +11,22 @@ from typing import Any
 
 import pytest
 
-from mam.broker import keys, topics
-from mam.broker.bodies import now_ms
-from mam.broker.events import Presence, Signal
-from mam.control_plane import delegation, jobs, keeper, monitor, seats, session_machine, sessions, watch
-from mam.control_plane.cards import Cards
-from mam.control_plane.outbox import Outbox
-from mam.control_plane.rows import Job
-from mam.control_plane.sweep import Sweep
-from mam.wrappers.mux import LookFailed
+from mam.broker.envelope import keys, topics
+from mam.broker.envelope.events import Presence, Signal
+from mam.broker.envelope.payloads import now_ms
+from mam.control_plane.jobs import delegate as delegation
+from mam.control_plane.jobs import jobs
+from mam.control_plane.messaging.outbox import Outbox
+from mam.control_plane.messaging.published_state import Cards
+from mam.control_plane.messaging.spool_sweep import Sweep
+from mam.control_plane.monitor import broker_supervisor as keeper
+from mam.control_plane.monitor import job_checks as watch
+from mam.control_plane.monitor import monitor
+from mam.control_plane.registry.records import Job
+from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions import sessions
+from mam.control_plane.sessions import state as session_machine
+from mam.wrappers.mux.protocol import LookFailed
 from tests.control_plane.conftest import Desk
 
 DAY_MS = 86_400_000

@@ -8,9 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mam.control_plane import cli, delegation, prompts, verdicts
-from mam.control_plane.loop_briefs import Bench, Change, Place, review
-from mam.control_plane.rows import Job
+from mam.control_plane import cli
+from mam.control_plane.jobs import delegate as delegation
+from mam.control_plane.jobs import prompts
+from mam.control_plane.jobs import reports as verdicts
+from mam.control_plane.loops.briefs import Bench, Change, Place, review
+from mam.control_plane.registry.records import Job
 from tests.support import git, repository
 
 from .conftest import Desk

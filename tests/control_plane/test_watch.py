@@ -5,14 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from mam.broker import proof, spool, topics
-from mam.control_plane import liveness, seats, watch
-from mam.control_plane.rows import Job, Session
-from mam.control_plane.signs import Signs
-from mam.control_plane.sweep import Sweep
-from mam.control_plane.watch import Ended, Verdict
-from mam.wrappers import muxes
-from mam.wrappers.mux import LookFailed, MuxGone, Pane
+from mam.broker import spool
+from mam.broker.envelope import topics
+from mam.broker.host import process_identity as proof
+from mam.control_plane.jobs import liveness
+from mam.control_plane.messaging.spool_sweep import Sweep
+from mam.control_plane.monitor import job_checks as watch
+from mam.control_plane.monitor.job_checks import Ended, Verdict
+from mam.control_plane.registry.records import Job, Session
+from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions.activity import Signs
+from mam.wrappers.mux import catalog as muxes
+from mam.wrappers.mux.protocol import LookFailed, MuxGone, Pane
 
 from .conftest import Desk
 

@@ -10,10 +10,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mam.broker import proof
-from mam.control_plane import loop_jobs, loops
-from mam.control_plane.loop_machine import State
-from mam.control_plane.rows import LIVE, Job, Loop
+from mam.broker.host import process_identity as proof
+from mam.control_plane.loops import jobs as loop_jobs
+from mam.control_plane.loops import store as loops
+from mam.control_plane.loops.state import State
+from mam.control_plane.registry.records import LIVE, Job, Loop
 from tests.support import MAM, Root, Said, git, until
 
 REVIEWERS = ("rev-a", "rev-b", "rev-c")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import proof
+from mam.broker.host import process_identity as proof
 from tests.support import Root, git, until
 
 from .stage import Stage, main_checkout

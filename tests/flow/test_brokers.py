@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import server
-from mam.broker.bus import Message
+from mam.broker.bus.protocol import Message
+from mam.broker.nats import process as server
 from tests.support import Root, until
 
 README = Path(__file__).parents[2] / "README.md"

@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import keys, spool, topics
-from mam.broker.bus import Message
-from mam.broker.events import USE_JOB
-from mam.broker.signing import unseal
-from mam.control_plane import jobs
-from mam.wrappers.relay import body_of
+from mam.broker import spool
+from mam.broker.bus.protocol import Message
+from mam.broker.envelope import keys, topics
+from mam.broker.envelope.events import USE_JOB
+from mam.broker.envelope.signing import unseal
+from mam.control_plane.jobs import jobs
+from mam.wrappers.runner.relay import body_of
 from tests.support import MAM, Root, git, repository, run_mam, until
 
 HANG = [{"started": {}}, {"hang": {}}]

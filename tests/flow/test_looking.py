@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import proof, server, topics
-from mam.broker.mqtt import MqttBus
-from mam.control_plane import daemon
-from mam.control_plane.rows import Finding
-from mam.wrappers.relay import body_of
+from mam.broker.bus.mqtt import MqttBus
+from mam.broker.envelope import topics
+from mam.broker.host import process_identity as proof
+from mam.broker.nats import process as server
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.registry.records import Finding
+from mam.wrappers.runner.relay import body_of
 from tests.support import MAM, Root, until
 
 

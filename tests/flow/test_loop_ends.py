@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from mam.control_plane import loop_jobs, loop_locks, repo_watch
+from mam.control_plane.loops import jobs as loop_jobs
+from mam.control_plane.loops import locks as loop_locks
+from mam.control_plane.monitor import repository_checks as repo_watch
 from tests.support import Root, git, until
 
 from .stage import REVIEWERS, Stage, main_checkout

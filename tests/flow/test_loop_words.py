@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from mam.control_plane import loop_files, seats
-from mam.control_plane.loop_machine import Round, State
+from mam.control_plane.loops import files as loop_files
+from mam.control_plane.loops.state import Round, State
+from mam.control_plane.sessions import runtime as seats
 from tests.support import MAM, until
 
 from .stage import Stage

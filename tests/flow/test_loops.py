@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker.bus import Message
-from mam.broker.signing import unseal
-from mam.control_plane import cards
-from mam.control_plane.keyring import Keyring
+from mam.broker.bus.protocol import Message
+from mam.broker.envelope.signing import unseal
+from mam.control_plane.control_root.keyring import Keyring
+from mam.control_plane.messaging import published_state as cards
 from tests.support import Root, git, until
 
 from .stage import REVIEWERS, Stage, main_checkout

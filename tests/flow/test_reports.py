@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from mam.control_plane.rows import Job
+from mam.control_plane.registry.records import Job
 from tests.support import MAM, Root, Said, until
 
 Report = Callable[..., Said]

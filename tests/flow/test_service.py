@@ -9,7 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from mam.control_plane import daemon, service
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root import service
 from tests.support import Root
 
 # Notes what it is asked for. Where `fails` holds a word that it is given, it fails, as without a session.

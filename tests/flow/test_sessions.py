@@ -13,8 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mam.broker import proof
-from mam.control_plane import daemon, seats
+from mam.broker.host import process_identity as proof
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.sessions import runtime as seats
 from tests.support import MAM, Root, git, repository, until
 
 BINDING = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "MAM_JOBS_DIR", "DELEGATE_JOB_LOGS_DIR")

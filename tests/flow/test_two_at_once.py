@@ -6,8 +6,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from mam.broker import proof, server
-from mam.control_plane import daemon, lives, seats
+from mam.broker.host import process_identity as proof
+from mam.broker.nats import process as server
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.sessions import lifecycle as lives
+from mam.control_plane.sessions import runtime as seats
 from tests.support import MAM, Root, run_mam, until
 
 HANG = [{"started": {}}, {"hang": {}}]

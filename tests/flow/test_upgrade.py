@@ -4,7 +4,8 @@ import sqlite3
 
 import pytest
 
-from mam.control_plane import database, schema
+from mam.control_plane.registry import database
+from mam.control_plane.registry import migrations as schema
 from tests.support import Root
 
 

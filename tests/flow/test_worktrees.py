@@ -13,8 +13,8 @@ from typing import Any
 
 import pytest
 
-from mam.broker import proof
-from mam.control_plane import daemon
+from mam.broker.host import process_identity as proof
+from mam.control_plane.control_root import monitor_process as daemon
 from tests.hidden import FILE, commit, family, write
 from tests.support import MAM, Root, git, repository, until
 

@@ -18,14 +18,18 @@ import paho.mqtt.client as paho
 import pytest
 from paho.mqtt.enums import CallbackAPIVersion
 
-from mam.broker import keys, server, spool, topics
-from mam.broker.bodies import Producer
-from mam.broker.bus import Message
-from mam.broker.mqtt import MqttBus
-from mam.broker.signing import seal
-from mam.broker.urls import Endpoint
-from mam.control_plane import daemon, keeper, monitor
-from mam.control_plane.monitor import Monitor
+from mam.broker import spool
+from mam.broker.bus.mqtt import MqttBus
+from mam.broker.bus.protocol import Message
+from mam.broker.bus.url import Endpoint
+from mam.broker.envelope import keys, topics
+from mam.broker.envelope.payloads import Producer
+from mam.broker.envelope.signing import seal
+from mam.broker.nats import process as server
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.monitor import broker_supervisor as keeper
+from mam.control_plane.monitor import monitor
+from mam.control_plane.monitor.monitor import Monitor
 from tests.control_plane.conftest import Desk
 from tests.support import Root, until
 

@@ -101,7 +101,8 @@ def open_path(tmp_path: Path) -> Path:
 def test_somebody_elses_control_root_is_a_typed_error(open_path: Path, root: Root, words: list[str]) -> None:
     for module in ("agent", "job", "root", "show", "registry"):
         importlib.import_module(f"mam.control_plane.cli.{module}")
-    for module in ("daemon", "monitor", "root", "why", "doctor"):
+    in_rooms = ("control_root.monitor_process", "monitor.monitor", "control_root.create", "explain.loops")
+    for module in (*in_rooms, "maintenance.doctor"):
         importlib.import_module(f"mam.control_plane.{module}")
     out = open_path / "out"
     out.touch()

@@ -19,13 +19,14 @@ from typing import Any
 import pytest
 
 from mam.agents import scripted
-from mam.broker import proof
-from mam.broker.bodies import now_ms
-from mam.broker.events import Say
-from mam.control_plane import reconcile, seats
-from mam.wrappers.agent_process import bare_shell
-from mam.wrappers.delivery import Delivery, Ledger, Outcome
-from mam.wrappers.mux import LookFailed, Pane, PaneGone
+from mam.broker.envelope.events import Say
+from mam.broker.envelope.payloads import now_ms
+from mam.broker.host import process_identity as proof
+from mam.control_plane.monitor import reconcile
+from mam.control_plane.sessions import runtime as seats
+from mam.wrappers.mux.protocol import LookFailed, Pane, PaneGone
+from mam.wrappers.runner.agent_process import bare_shell
+from mam.wrappers.runner.delivery import Delivery, Ledger, Outcome
 from tests.contract.panes import Desk as Panes
 from tests.contract.panes import tmux
 from tests.support import Root, repository, until

@@ -12,13 +12,17 @@ from pathlib import Path
 
 import pytest
 
-from mam.agents.base import Signal as AgentSignal
-from mam.broker import proof, topics
-from mam.broker.bodies import now_ms
-from mam.broker.events import Say, Signal
-from mam.control_plane import delegation, seats, session_machine, watch
-from mam.control_plane.monitor import Monitor
-from mam.wrappers.delivery import Ledger
+from mam.agents.protocol import Signal as AgentSignal
+from mam.broker.envelope import topics
+from mam.broker.envelope.events import Say, Signal
+from mam.broker.envelope.payloads import now_ms
+from mam.broker.host import process_identity as proof
+from mam.control_plane.jobs import delegate as delegation
+from mam.control_plane.monitor import job_checks as watch
+from mam.control_plane.monitor.monitor import Monitor
+from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions import state as session_machine
+from mam.wrappers.runner.delivery import Ledger
 from tests.control_plane.conftest import Desk
 from tests.support import Root, until
 from tests.wrappers.terminal import Terminal

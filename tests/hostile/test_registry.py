@@ -17,14 +17,23 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
-from mam.broker import keys, logs, proof, server, spool, topics
-from mam.broker.bodies import now_ms
+from mam.broker import spool
+from mam.broker.envelope import keys, topics
+from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import BadName
-from mam.control_plane import audit, daemon, jobs, lives, monitor, projection
-from mam.control_plane.audit import AuditLog
-from mam.control_plane.cards import Cards
-from mam.control_plane.sweep import Sweep
-from mam.wrappers.delivery import Ledger
+from mam.broker.host import process_identity as proof
+from mam.broker.host import rotated_log as logs
+from mam.broker.nats import process as server
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.jobs import jobs
+from mam.control_plane.messaging.published_state import Cards
+from mam.control_plane.messaging.spool_sweep import Sweep
+from mam.control_plane.monitor import monitor
+from mam.control_plane.registry import audit
+from mam.control_plane.registry.audit import AuditLog
+from mam.control_plane.sessions import lifecycle as lives
+from mam.control_plane.sessions import sessions_yaml as projection
+from mam.wrappers.runner.delivery import Ledger
 from tests.control_plane.conftest import Desk
 from tests.support import MAM, Root, git, repository, run_mam, until
 
@@ -560,7 +569,7 @@ class TestLogs:
         log = tmp_path / "monitor.log"
         log.write_bytes(b"x" * 100)
         program = (
-            "import sys; from pathlib import Path; from mam.broker import logs;"
+            "import sys; from pathlib import Path; from mam.broker.host import rotated_log as logs;"
             "logs.renew_own_output(Path(sys.argv[1]), limit_bytes=10); print('still here')"
         )
 

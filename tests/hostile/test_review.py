@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from mam.control_plane import benches, loop_machine, verdicts
-from mam.control_plane.loop_machine import State
-from mam.control_plane.rows import Loop
-from mam.wrappers import snapshot
+from mam.control_plane.jobs import reports as verdicts
+from mam.control_plane.loops import review_trees as benches
+from mam.control_plane.loops import state as loop_machine
+from mam.control_plane.loops.state import State
+from mam.control_plane.registry.records import Loop
+from mam.wrappers.git import snapshot
 from tests.flow import conftest as flow
 from tests.flow.stage import REVIEWERS, Stage, main_checkout
 from tests.support import Root, git, repository, until

@@ -12,10 +12,14 @@ from typing import Any
 import pytest
 
 from mam.broker.errors import BadName, MamError
-from mam.control_plane import removal, tree_commit, tree_list, tree_names, worktrees
-from mam.control_plane.worktrees import Wish
-from mam.wrappers import git as mam_git
-from mam.wrappers.git import GitFailed
+from mam.control_plane.worktrees import commit as tree_commit
+from mam.control_plane.worktrees import listing as tree_list
+from mam.control_plane.worktrees import naming as tree_names
+from mam.control_plane.worktrees import prepare as worktrees
+from mam.control_plane.worktrees import remove as removal
+from mam.control_plane.worktrees.prepare import Wish
+from mam.wrappers.git import command as mam_git
+from mam.wrappers.git.command import GitFailed
 from tests.hidden import FILE, commit, family, write
 from tests.support import MAM, Root, git, repository, run_mam, until
 

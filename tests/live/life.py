@@ -14,9 +14,9 @@ from typing import Any
 import pytest
 
 from mam.agents import catalog
-from mam.agents.base import Signal, no_conversation_files
-from mam.control_plane import seats
-from mam.wrappers.relay import body_of
+from mam.agents.protocol import Signal, no_conversation_files
+from mam.control_plane.sessions import runtime as seats
+from mam.wrappers.runner.relay import body_of
 from tests.standin.model import ModelStandIn
 from tests.support import Root, git, until
 

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from mam.control_plane import benches, seats
+from mam.control_plane.loops import review_trees as benches
+from mam.control_plane.sessions import runtime as seats
 from tests.live import accounts, life
 from tests.live.life import model as model
 from tests.standin.model import ModelStandIn

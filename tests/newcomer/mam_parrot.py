@@ -1,6 +1,6 @@
 """A stranger's adapter, in a package of its own: all that MAM needs to know of a new agent CLI."""
 
-from mam.agents.base import Launch, Seat, no_conversation_files, no_grants
+from mam.agents.protocol import Launch, Seat, no_conversation_files, no_grants
 from mam.agents.scripted import draft, read
 
 name = "parrot"

@@ -4,11 +4,11 @@ import sys
 import time
 from pathlib import Path
 
-from mam.broker import proof
+from mam.broker.envelope.events import Settled
 from mam.broker.errors import MamError
-from mam.broker.events import Settled
-from mam.wrappers import launch
-from mam.wrappers.link import Link, connect_mqtt
+from mam.broker.host import process_identity as proof
+from mam.wrappers.runner import launch_spec as launch
+from mam.wrappers.runner.bus_session import Link, connect_mqtt
 
 
 def main(spec_file: Path) -> None:

@@ -12,12 +12,16 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import keys, proof
-from mam.broker.bodies import now_ms
-from mam.control_plane import audit, daemon, delegation, seats
-from mam.control_plane.rows import Session
-from mam.wrappers import launch
-from mam.wrappers.launch import LaunchSpec
+from mam.broker.envelope import keys
+from mam.broker.envelope.payloads import now_ms
+from mam.broker.host import process_identity as proof
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.jobs import delegate as delegation
+from mam.control_plane.registry import audit
+from mam.control_plane.registry.records import Session
+from mam.control_plane.sessions import runtime as seats
+from mam.wrappers.runner import launch_spec as launch
+from mam.wrappers.runner.launch_spec import LaunchSpec
 from tests.support import Root, until
 
 HERE = Path(__file__).parent

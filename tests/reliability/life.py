@@ -4,7 +4,7 @@ import secrets
 import time
 from pathlib import Path
 
-from mam.control_plane import delegation
+from mam.control_plane.jobs import delegate as delegation
 from tests.support import Root, Said, until
 
 from . import witness

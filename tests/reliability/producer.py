@@ -4,8 +4,9 @@ import os
 import sys
 from pathlib import Path
 
-from mam.broker import keys, signing, spool, topics
-from mam.broker.bodies import Producer
+from mam.broker import spool
+from mam.broker.envelope import keys, signing, topics
+from mam.broker.envelope.payloads import Producer
 
 
 def main(folder: Path, key_file: Path, job: str, first: int, last: int) -> None:

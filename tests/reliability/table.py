@@ -15,7 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker import server
+from mam.broker.nats import process as server
 
 BEGIN, END = "<!-- scorecard: made by `make reliability` -->", "<!-- end of the scorecard -->"
 

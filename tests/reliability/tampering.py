@@ -5,7 +5,7 @@ import json
 import random
 from collections.abc import Callable, Sequence
 
-from mam.broker.signing import MAX_WIRE_BYTES, seal
+from mam.broker.envelope.signing import MAX_WIRE_BYTES, seal
 
 Wire = tuple[str, bytes]  # logical topic and bytes
 

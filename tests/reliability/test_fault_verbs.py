@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import faults, logs, spool
-from mam.control_plane import worktrees
-from mam.control_plane.rows import Job
-from mam.control_plane.worktrees import Wish
+from mam.broker import spool
+from mam.broker.host import fault_points as faults
+from mam.broker.host import rotated_log as logs
+from mam.control_plane.registry.records import Job
+from mam.control_plane.worktrees import prepare as worktrees
+from mam.control_plane.worktrees.prepare import Wish
 from tests.support import Root, Said, git, repository, run_mam, until
 
 HANG = [{"started": {}}, {"hang": {}}]

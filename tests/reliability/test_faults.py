@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.control_plane import seats
+from mam.control_plane.sessions import runtime as seats
 from tests.support import FULL, Root, until
 
 DELEGATE = ["job.files", "key.fsync", "key.link", "json.fsync", "json.rename", "registry.commit", "registry.committed"]

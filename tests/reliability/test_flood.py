@@ -8,12 +8,14 @@ from collections.abc import Callable, Iterator
 import psutil
 import pytest
 
-from mam.broker import keys, server, signing, spool, topics
-from mam.broker.bodies import Producer
-from mam.broker.mqtt import MqttBus
-from mam.broker.signing import seal
-from mam.control_plane import daemon
-from mam.control_plane.keeper import SUBSCRIBED
+from mam.broker import spool
+from mam.broker.bus.mqtt import MqttBus
+from mam.broker.envelope import keys, signing, topics
+from mam.broker.envelope.payloads import Producer
+from mam.broker.envelope.signing import seal
+from mam.broker.nats import process as server
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.monitor.broker_supervisor import SUBSCRIBED
 from tests.support import Root, until
 
 A_TOPIC = 1000

@@ -18,12 +18,18 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import proof, signing, spool, topics
-from mam.control_plane import audit, delegation, looking, reconcile, seats
-from mam.control_plane.monitor import Monitor
-from mam.control_plane.rows import LIVE, PRESUMED, Job
-from mam.control_plane.sweep import Sweep
-from mam.wrappers.mux import MuxGone, Pane
+from mam.broker import spool
+from mam.broker.envelope import signing, topics
+from mam.broker.host import process_identity as proof
+from mam.control_plane.jobs import delegate as delegation
+from mam.control_plane.messaging.spool_sweep import Sweep
+from mam.control_plane.monitor import checks as looking
+from mam.control_plane.monitor import reconcile
+from mam.control_plane.monitor.monitor import Monitor
+from mam.control_plane.registry import audit
+from mam.control_plane.registry.records import LIVE, PRESUMED, Job
+from mam.control_plane.sessions import runtime as seats
+from mam.wrappers.mux.protocol import MuxGone, Pane
 from tests.control_plane import conftest as control_plane
 from tests.control_plane.conftest import Desk
 from tests.support import size

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
-from mam.broker import server, spool
-from mam.control_plane import daemon
+from mam.broker import spool
+from mam.broker.nats import process as server
+from mam.control_plane.control_root import monitor_process as daemon
 from tests.support import size, until
 
 from .conftest import Road

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mam.control_plane.loop_machine import State
+from mam.control_plane.loops.state import State
 from tests.flow import conftest as flow
 from tests.flow.stage import Stage
 from tests.support import FULL, git, size, until

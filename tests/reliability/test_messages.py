@@ -10,14 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import keys, topics
-from mam.broker.signing import UNAUTHENTICATED, seal
-from mam.control_plane import delegation, jobs
-from mam.control_plane import settings as config
-from mam.control_plane.inbox import Inbox
-from mam.control_plane.keyring import Keyring
-from mam.control_plane.registry import Registry
-from mam.control_plane.rows import Attempt, Job
+from mam.broker.envelope import keys, topics
+from mam.broker.envelope.signing import UNAUTHENTICATED, seal
+from mam.control_plane.config import settings as config
+from mam.control_plane.control_root.keyring import Keyring
+from mam.control_plane.jobs import delegate as delegation
+from mam.control_plane.jobs import jobs
+from mam.control_plane.messaging.inbox import Inbox
+from mam.control_plane.registry.records import Attempt, Job
+from mam.control_plane.registry.transactions import Registry
 from tests.control_plane.conftest import Desk
 from tests.support import size
 

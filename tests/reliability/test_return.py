@@ -9,9 +9,11 @@ from collections.abc import Callable
 
 import pytest
 
-from mam.broker.bodies import now_ms
-from mam.control_plane import reconcile, repo_watch, worktrees
-from mam.control_plane.worktrees import Wish
+from mam.broker.envelope.payloads import now_ms
+from mam.control_plane.monitor import reconcile
+from mam.control_plane.monitor import repository_checks as repo_watch
+from mam.control_plane.worktrees import prepare as worktrees
+from mam.control_plane.worktrees.prepare import Wish
 from tests.support import MAM, Root, until
 
 from .conftest import Road

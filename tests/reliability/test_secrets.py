@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import keys, server
+from mam.broker.envelope import keys
+from mam.broker.nats import process as server
 from tests.support import Root, size, until
 
 from . import witness

@@ -16,10 +16,10 @@ from typing import Any
 
 import pytest
 
-from mam.control_plane import worktrees
-from mam.control_plane.worktrees import Wish
-from mam.wrappers import snapshot
-from mam.wrappers.snapshot import NotCapturable
+from mam.control_plane.worktrees import prepare as worktrees
+from mam.control_plane.worktrees.prepare import Wish
+from mam.wrappers.git import snapshot
+from mam.wrappers.git.snapshot import NotCapturable
 from tests.hidden import FILE, WAYS, commit, family, write
 from tests.support import MAM, Root, git
 

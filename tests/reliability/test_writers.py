@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.control_plane import daemon
+from mam.control_plane.control_root import monitor_process as daemon
 from tests.support import Root, size
 
 WRITERS, UPDATES = size(12, 50), size(50, 200)
@@ -20,7 +20,7 @@ WRITER = """
 import json, sys, time
 from dataclasses import replace
 from pathlib import Path
-from mam.control_plane.registry import Registry
+from mam.control_plane.registry.transactions import Registry
 folder, name, times = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3])
 registry = Registry(folder / "registry.db", folder / "registry.lock", by=name)
 print("ready", flush=True)

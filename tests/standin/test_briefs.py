@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mam.control_plane import loop_briefs, prompts, verdicts
-from mam.control_plane.loop_briefs import Bench, Change, Place
+from mam.control_plane.jobs import prompts
+from mam.control_plane.jobs import reports as verdicts
+from mam.control_plane.loops import briefs as loop_briefs
+from mam.control_plane.loops.briefs import Bench, Change, Place
 from tests.standin.briefs import parse_brief, parse_job
 from tests.standin.policy import Call, Item, Say, Tool, decide
 

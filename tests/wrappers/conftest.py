@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker.events import Say
-from mam.wrappers.delivery import Delivery, Ledger
+from mam.broker.envelope.events import Say
+from mam.wrappers.runner.delivery import Delivery, Ledger
 from tests.wrappers.terminal import PROMPT, WITHIN_S, Terminal
 
 

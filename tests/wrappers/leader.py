@@ -14,7 +14,7 @@ import termios
 import time
 from typing import Any
 
-from mam.wrappers.agent_process import AgentProcess, Exited, Stopped
+from mam.wrappers.runner.agent_process import AgentProcess, Exited, Stopped
 
 
 def main(out: str, wait_s: str, spec: str) -> int:

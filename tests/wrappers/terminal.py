@@ -5,10 +5,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from mam.agents import command
-from mam.agents.base import AgentCli, Grant, Launch, Screen, Seat, Signal
-from mam.broker.events import Say
-from mam.wrappers.delivery import Delivery, Ledger, Outcome
-from mam.wrappers.mux import Multiplexer, Pane, PaneSpec
+from mam.agents.protocol import AgentCli, Grant, Launch, Screen, Seat, Signal
+from mam.broker.envelope.events import Say
+from mam.wrappers.mux.protocol import Multiplexer, Pane, PaneSpec
+from mam.wrappers.runner.delivery import Delivery, Ledger, Outcome
 
 JOB = "job-20260101-aaaa"
 MARK = "❯ "

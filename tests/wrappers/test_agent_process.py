@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from mam.broker import proof
-from mam.broker.proof import ProcessId
+from mam.broker.host import process_identity as proof
+from mam.broker.host.process_identity import ProcessId
 from tests.support import until
 
 HERE = Path(__file__).parent

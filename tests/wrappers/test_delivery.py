@@ -4,8 +4,8 @@ from collections.abc import Callable
 
 import pytest
 
-from mam.agents.base import Signal
-from mam.wrappers.delivery import BLIND_S, ENTER_AT_MOST, Delivery, Ledger, Outcome, Phase
+from mam.agents.protocol import Signal
+from mam.wrappers.runner.delivery import BLIND_S, ENTER_AT_MOST, Delivery, Ledger, Outcome, Phase
 from tests.wrappers.terminal import JOB, PROMPT, WITHIN_S, Terminal
 
 

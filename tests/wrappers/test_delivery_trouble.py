@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mam.agents.base import Signal
-from mam.broker.events import Dispatch
-from mam.wrappers.delivery import Delivery, Ledger, Outcome
-from mam.wrappers.mux import LookFailed, PaneGone
+from mam.agents.protocol import Signal
+from mam.broker.envelope.events import Dispatch
+from mam.wrappers.mux.protocol import LookFailed, PaneGone
+from mam.wrappers.runner.delivery import Delivery, Ledger, Outcome
 from tests.wrappers.terminal import JOB, PROMPT, WITHIN_S, Terminal
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mam.wrappers import dirt
-from mam.wrappers.git import GitFailed
+from mam.wrappers.git import uncommitted as dirt
+from mam.wrappers.git.command import GitFailed
 from tests.hidden import WAYS, commit, family, write
 from tests.support import git, repository
 

@@ -8,8 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mam.wrappers import git, gitfiles, process
-from mam.wrappers.git import GitFailed, NoRepository
+from mam.wrappers import process
+from mam.wrappers.git import command as git
+from mam.wrappers.git import dotgit as gitfiles
+from mam.wrappers.git.command import GitFailed, NoRepository
 from tests.support import git as run_git
 from tests.support import repository
 
@@ -185,7 +187,8 @@ class TestHostileSurroundings:
     def test_a_question_may_be_asked_from_a_directory_that_is_gone(self, repo: Path, tmp_path: Path) -> None:
         gone = tmp_path / "gone"
         gone.mkdir()
-        script = "import os, sys; from pathlib import Path; from mam.wrappers import git; os.rmdir(os.getcwd());"
+        script = "import os, sys; from pathlib import Path; from mam.wrappers.git import command as git;"
+        script += "os.rmdir(os.getcwd());"
         done = process.run([sys.executable, "-c", f"{script} print(git.top(Path(sys.argv[1])))", str(repo)], cwd=gone)
         assert done.stdout == f"{repo}\n"
 
@@ -194,7 +197,7 @@ class TestHostileSurroundings:
         bare.mkdir()
         (bare / "env").symlink_to("/usr/bin/env")
         script = (
-            "import sys; from pathlib import Path; from mam.wrappers import git\n"
+            "import sys; from pathlib import Path; from mam.wrappers.git import command as git\n"
             "try: git.ask(Path(sys.argv[1]), 'status')\n"
             "except git.GitFailed as error: print(error)"
         )

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.wrappers import gitfiles
+from mam.wrappers.git import dotgit as gitfiles
 from tests.hidden import FILE, commit
 from tests.support import git, repository
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mam.wrappers import git as mam_git
-from mam.wrappers import guard
-from mam.wrappers.guard import NotGuardable
+from mam.wrappers.git import command as mam_git
+from mam.wrappers.git import hooks as guard
+from mam.wrappers.git.hooks import NotGuardable
 from tests.hidden import commit, write
 from tests.support import git, repository
 

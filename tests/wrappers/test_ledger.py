@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import faults
-from mam.broker.events import Say
-from mam.wrappers.delivery import Ledger, Outcome
+from mam.broker.envelope.events import Say
+from mam.broker.host import fault_points as faults
+from mam.wrappers.runner.delivery import Ledger, Outcome
 from tests.wrappers.terminal import JOB, Terminal
 
 ORDER = Say(prompt="do it", deliver_within_s=30)

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mam.control_plane import prompts
+from mam.control_plane.jobs import prompts
 from mam.wrappers import process
-from mam.wrappers.player import JobPrompt
+from mam.wrappers.scripted_agent import JobPrompt
 
 JOB = "job-20260101-aaaa"
 PLACES = {

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker import proof
-from mam.broker.proof import ProcessId
+from mam.broker.host import process_identity as proof
+from mam.broker.host.process_identity import ProcessId
 from mam.wrappers import process
 from mam.wrappers.process import CommandFailed, CommandTimedOut, ProgramMissing
 from tests.support import until

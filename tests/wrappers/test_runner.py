@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from mam.broker import spool
-from mam.broker.bus import Message
-from mam.broker.memory import MemoryBroker, MemoryBus
-from mam.wrappers.relay import BURY_AGE_S, BURY_TRIES, FIRST_RETRY_S, LAST_RETRY_S, Relay
+from mam.broker.bus.memory import MemoryBroker, MemoryBus
+from mam.broker.bus.protocol import Message
+from mam.wrappers.runner.relay import BURY_AGE_S, BURY_TRIES, FIRST_RETRY_S, LAST_RETRY_S, Relay
 
 TOPIC = "jobs/job-20260101-aaaa"
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from mam.wrappers import git as mam_git
-from mam.wrappers import snapshot
-from mam.wrappers.git import GitFailed
-from mam.wrappers.snapshot import NotCapturable
+from mam.wrappers.git import command as mam_git
+from mam.wrappers.git import snapshot
+from mam.wrappers.git.command import GitFailed
+from mam.wrappers.git.snapshot import NotCapturable
 from tests.hidden import WAYS, commit, family, write
 from tests.support import git, repository
 

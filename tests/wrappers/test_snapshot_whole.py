@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from mam.wrappers import git as door
-from mam.wrappers import snapshot
-from mam.wrappers.snapshot import NotCapturable
+from mam.wrappers.git import command as door
+from mam.wrappers.git import snapshot
+from mam.wrappers.git.snapshot import NotCapturable
 from tests.support import git, repository
 
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mam.wrappers import git as mam_git
-from mam.wrappers import gitfiles, trees
-from mam.wrappers.git import GitFailed
+from mam.wrappers.git import command as mam_git
+from mam.wrappers.git import dotgit as gitfiles
+from mam.wrappers.git import worktrees as trees
+from mam.wrappers.git.command import GitFailed
 from tests.hidden import commit, write
 from tests.support import git, repository, until
 
@@ -155,7 +156,8 @@ class TestAdding:
         git(repo, "config", "filter.slow.smudge", str(slow))
         script = (
             "import sys; from pathlib import Path\n"
-            "from mam.control_plane import locks; from mam.wrappers import git, trees\n"
+            "from mam.broker.host import locks; from mam.wrappers.git import command as git\n"
+            "from mam.wrappers.git import worktrees as trees\n"
             "repo, path, lock = map(Path, sys.argv[1:])\n"
             "with locks.hold(lock) as held, git.keeping(held): trees.add_branch(repo, path, 'side', sys.stdin.read())\n"
         )
@@ -228,7 +230,7 @@ class TestDiscarding:
         for number in range(50):
             write(tmp_path / "tree" / f"file{number}")
         script = (
-            "import os, signal, sys; from pathlib import Path; from mam.wrappers import trees\n"
+            "import os, signal, sys; from pathlib import Path; from mam.wrappers.git import worktrees as trees\n"
             "left = int(sys.argv[3])\n"
             "def count(event, args):\n"
             "    global left\n"

@@ -9,11 +9,17 @@ from pathlib import Path
 
 import psutil
 
-from mam.broker import server, spool, topics
-from mam.control_plane import audit, daemon, doctor, seats, verify
-from mam.control_plane.rows import LIVE, Attempt, Job
-from mam.control_plane.view import pages
-from mam.control_plane.wiring import Mam
+from mam.broker import spool
+from mam.broker.envelope import topics
+from mam.broker.nats import process as server
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.jobs import verify
+from mam.control_plane.maintenance import doctor
+from mam.control_plane.registry import audit
+from mam.control_plane.registry.queries import pages
+from mam.control_plane.registry.records import LIVE, Attempt, Job
+from mam.control_plane.sessions import runtime as seats
 
 from .scripts import Planned
 from .strikes import pane_host, tmux_server

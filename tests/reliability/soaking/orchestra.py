@@ -10,11 +10,16 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker.bodies import now_ms
+from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.control_plane import daemon, delegation, jobs, lives, seats, why
-from mam.control_plane.rows import LIVE, OPEN, PRESUMED, Job, Session
-from mam.control_plane.wiring import Mam
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.explain import agents_and_jobs as why
+from mam.control_plane.jobs import delegate as delegation
+from mam.control_plane.jobs import jobs
+from mam.control_plane.registry.records import LIVE, OPEN, PRESUMED, Job, Session
+from mam.control_plane.sessions import lifecycle as lives
+from mam.control_plane.sessions import runtime as seats
 from tests.support import MAM, run_mam
 
 from .scripts import Planned, plan

@@ -8,12 +8,14 @@ from typing import NamedTuple
 
 import psutil
 
-from mam.broker import proof, server
 from mam.broker.errors import MamError
-from mam.broker.proof import ProcessId
-from mam.control_plane import daemon, seats
-from mam.control_plane.rows import LIVE
-from mam.control_plane.wiring import Mam
+from mam.broker.host import process_identity as proof
+from mam.broker.host.process_identity import ProcessId
+from mam.broker.nats import process as server
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.registry.records import LIVE
+from mam.control_plane.sessions import runtime as seats
 
 EVERY_S = 3.0
 MB = 2**20

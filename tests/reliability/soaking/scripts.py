@@ -8,8 +8,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mam.control_plane.delegation import Limits
-from mam.control_plane.rows import Job
+from mam.control_plane.jobs.delegate import Limits
+from mam.control_plane.registry.records import Job
 
 REPORTER = Path(__file__).with_name("reporter.py")
 ROOMY = Limits(started_within_s=30.0, deliver_within_s=30.0, limit_s=45.0, heartbeat_misses=6)

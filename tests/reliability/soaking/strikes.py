@@ -13,12 +13,14 @@ from typing import NamedTuple
 
 import psutil
 
-from mam.broker import proof, server
 from mam.broker.errors import MamError
-from mam.broker.proof import ProcessId
-from mam.control_plane import daemon, seats
-from mam.control_plane.rows import LIVE, Session
-from mam.control_plane.wiring import Mam
+from mam.broker.host import process_identity as proof
+from mam.broker.host.process_identity import ProcessId
+from mam.broker.nats import process as server
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.registry.records import LIVE, Session
+from mam.control_plane.sessions import runtime as seats
 
 WEIGHTS = {"broker": 12, "monitor": 14, "runner": 18, "agent": 18, "pane": 12, "tmux": 6, "verb": 12, "producer": 8}
 STEADY_FROM = 0.6  # from here on broker and monitor are left alone, so that their memory can be watched for long

@@ -1,0 +1,83 @@
+"""
+A bus on a bad day: messages lost, doubled, overtaken, by seed. A shipped double around any other bus.
+
+Nothing may rest on the bus (see bus.py), so whatever runs over this one must
+end as it does over a good one, only later.
+"""
+
+import random
+from typing import NamedTuple
+
+from mam.broker.bus.protocol import Bus, Handler
+from mam.broker.errors import Usage
+
+
+class Weather(NamedTuple):
+    """Chances from 0 to 1 for each message that is published."""
+
+    seed: int = 1
+    loss: float = 0.0
+    duplicate: float = 0.0
+    reorder: float = 0.0
+
+
+def parse(text: str) -> Weather | None:
+    """Read ``seed=1,loss=0.2,duplicate=0.2,reorder=0.2``; None for an empty text. Raises Usage."""
+    if not text.strip():
+        return None
+    given: dict[str, float] = {}
+    for part in text.split(","):
+        name, _, value = part.strip().partition("=")
+        try:
+            given[name] = float(value)
+        except ValueError:
+            given[name] = -1.0
+        chance = name in ("loss", "duplicate", "reorder") and 0 <= given[name] <= 0.9
+        if not chance and not (name == "seed" and given[name] >= 0):
+            hint = "seed=1,loss=0.2,duplicate=0.2,reorder=0.2, each chance at most 0.9"
+            raise Usage(what=f"MAM_CHAOS={text!r} cannot be read at {part.strip()!r}", hint=hint)
+    return Weather(**{**given, "seed": int(given.get("seed", 1))})  # type: ignore[arg-type]
+
+
+class ChaosBus:
+    """*bus* with bad weather for what is published; what is received comes as it comes."""
+
+    def __init__(self, bus: Bus, weather: Weather, who: str) -> None:
+        self._bus, self._weather = bus, weather
+        self._chance = random.Random(f"{weather.seed}/{who}")
+        self._held: list[tuple[str, bytes, int, bool]] = []
+
+    @property
+    def connected(self) -> bool:
+        return self._bus.connected
+
+    @property
+    def unanswered(self) -> int:
+        return self._bus.unanswered
+
+    def publish(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False) -> bool:
+        """As the bus underneath; True as well for what was lost on the way, since nobody could know."""
+        if not self._bus.connected:
+            return False
+        roll = self._chance.random
+        if roll() < self._weather.loss:
+            return True
+        if roll() < self._weather.reorder:
+            self._held.append((topic, payload, qos, retain))  # overtaken by the next; the last one of all is lost
+            return True
+        sent = self._bus.publish(topic, payload, qos=qos, retain=retain)
+        if roll() < self._weather.duplicate:
+            self._bus.publish(topic, payload, qos=qos, retain=retain)
+        held, self._held = self._held, []
+        for late in held:
+            self._bus.publish(late[0], late[1], qos=late[2], retain=late[3])
+        return sent
+
+    def subscribe(self, pattern: str, handler: Handler) -> None:
+        self._bus.subscribe(pattern, handler)
+
+    def wait_ready(self, wait_s: float) -> None:
+        self._bus.wait_ready(wait_s)
+
+    def close(self, *, flush_s: float = 2.0) -> None:
+        self._bus.close(flush_s=flush_s)

@@ -1,0 +1,113 @@
+"""Secret key files: made once, private from the first byte, refused when anybody else could read them."""
+
+import hashlib
+import hmac
+import os
+import secrets
+import stat
+from functools import lru_cache
+from pathlib import Path
+
+from mam.broker.errors import FileRefused
+from mam.broker.host import fault_points as faults
+
+KEY_BYTES = 32
+
+
+class KeyMissing(FileRefused):
+    code = "key_missing"
+    message = "there is no key at {path}"
+    remedy_text = "the job was archived, or the control root moved: `mam doctor` tells which"
+
+
+class SecretPermissions(FileRefused):
+    code = "secret_permissions"
+    message = "{path} was refused: {why}"
+    remedy_text = "`mam doctor --fix` makes MAM's own files private again; `chmod 600` does for yours"
+
+
+def create(path: Path) -> bytes:
+    """
+    Make a new key of 32 random bytes, stored as hex, mode 0600, and return it.
+
+    The file is never readable by others, not even for a moment, and an
+    existing one is never replaced (FileExistsError).
+    """
+    token = secrets.token_bytes(KEY_BYTES)
+    write_private(path, token.hex().encode() + b"\n")
+    return token
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """
+    Write a new file of mode 0600 and make it durable; raise FileExistsError where one is.
+
+    It appears whole or not at all: half a key would be refused for ever.
+    """
+    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        view = memoryview(content)
+        while view:
+            view = view[os.write(descriptor, view) :]
+        faults.point("key.fsync")
+        os.fsync(descriptor)
+        faults.point("key.link")
+        os.link(partial, path)  # unlike a rename this never replaces what is there
+    finally:
+        os.close(descriptor)
+        os.unlink(partial)
+
+
+def replace_private(path: Path, content: bytes) -> None:
+    """A file for the owner alone at *path*, in one step over what is there. Raises OSError."""
+    partial = path.with_name(f".{path.name}.new")
+    partial.unlink(missing_ok=True)
+    write_private(partial, content)
+    faults.point("private.rename")
+    partial.replace(path)
+
+
+def read_private(path: Path) -> bytes:
+    """
+    Return the content of a secret file of at most 4 KiB.
+
+    Raises:
+        KeyMissing: There is none.
+        SecretPermissions: It is a link, belongs to another user, or others may read it.
+    """
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError as error:
+        raise KeyMissing(path=str(path)) from error
+    except OSError as error:
+        raise SecretPermissions(path=str(path), why=error.strerror or str(error)) from error
+    try:
+        info = os.fstat(descriptor)
+        if not stat.S_ISREG(info.st_mode):
+            raise SecretPermissions(path=str(path), why="it is not a plain file")
+        if info.st_mode & 0o077:
+            raise SecretPermissions(path=str(path), why=f"others may read it (mode {info.st_mode & 0o777:04o})")
+        if info.st_uid not in (os.geteuid(), 0):
+            raise SecretPermissions(path=str(path), why=f"it belongs to user {info.st_uid}")
+        return os.read(descriptor, 4096)
+    finally:
+        os.close(descriptor)
+
+
+def load(path: Path) -> bytes:
+    """Return the key that *create* made; raises what read_private raises, and FileRefused on foreign content."""
+    text = read_private(path).strip()
+    try:
+        token = bytes.fromhex(text.decode("ascii"))
+    except (UnicodeDecodeError, ValueError) as error:
+        raise FileRefused(path=str(path), why="it holds no key", hint="restore it from a backup") from error
+    if len(token) != KEY_BYTES:
+        raise FileRefused(path=str(path), why=f"it holds {len(token)} bytes", hint="restore it from a backup")
+    return token
+
+
+@lru_cache(maxsize=4096)
+def derive(token: bytes, use: str, scope: str) -> bytes:
+    """The MAC key for one *use* inside one *scope*; the stored token itself never signs anything."""
+    return hmac.digest(token, f"mam/v1/{use}\0{scope}".encode(), hashlib.sha256)

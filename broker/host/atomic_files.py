@@ -1,0 +1,24 @@
+"""Small JSON files of ours, as crashes and editors may have left them. Standard library only."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+from mam.broker.host import fault_points as faults
+
+
+def read(path: Path) -> dict[str, object]:
+    """The object in a file; empty where it is missing, torn, or anything else than an object. Never raises."""
+    try:
+        value = json.loads(path.read_text("utf-8", "surrogateescape"))
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def write(path: Path, content: Mapping[str, object]) -> None:
+    """Put *content* at *path* in one step; not synced, since it is written anew after a crash. Raises OSError."""
+    partial = path.with_name(f".{path.name}")
+    partial.write_text(json.dumps(content), "utf-8")
+    faults.point("note.rename")
+    partial.replace(path)

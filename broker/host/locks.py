@@ -1,0 +1,116 @@
+"""
+Locks as files: held by a descriptor, so the kernel frees them with their holder.
+
+A lock's file may be removed only by its holder, as the last thing that it does with it: whoever waited for that very
+file sees it, and asks anew.
+"""
+
+import fcntl
+import os
+import threading
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+
+from mam.broker.errors import Busy
+from mam.broker.host import process_identity as proof
+
+_PROC = Path("/proc")
+_LISTED = _PROC / "locks"
+COMMAND_CHARS = 120
+
+
+@contextmanager
+def hold(path: Path, *, wait_s: float = 30.0) -> Generator[int]:
+    """Hold the lock at *path*; yields its descriptor. Raises Busy after *wait_s*, OSError where it cannot be opened."""
+    while True:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        try:
+            take(descriptor, path, wait_s)
+            if _is_at(path, descriptor):
+                yield descriptor
+                return
+        finally:
+            os.close(descriptor)
+
+
+def _is_at(path: Path, descriptor: int) -> bool:
+    """Whether *path* still is the file that *descriptor* opened: its holder of before may have removed it."""
+    try:
+        return os.path.samestat(path.lstat(), os.fstat(descriptor))
+    except FileNotFoundError:
+        return False
+
+
+def is_held(path: Path) -> bool:
+    """Whether somebody holds the lock at *path* now. Two that only ask never take each other for a holder."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except FileNotFoundError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def take(descriptor: int, path: Path, wait_s: float) -> None:
+    """
+    Take the lock of an open file, about in the order in which it was asked for. Raises Busy after *wait_s*.
+
+    The kernel wakes who waits for it. Whoever looks again and again instead can be overtaken for many seconds by
+    others that come back at once.
+    """
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    except BlockingIOError as error:
+        if wait_s <= 0:  # only asked: no thread may be left behind to wait
+            raise _busy(descriptor, path, wait_s) from error
+    held = threading.Event()
+    same = os.dup(descriptor)
+
+    def wait() -> None:
+        fcntl.flock(same, fcntl.LOCK_EX)
+        os.close(same)  # the caller's own keeps the lock; where it gave up and closed that, the lock is free again
+        held.set()
+
+    threading.Thread(target=wait, daemon=True).start()  # the call itself knows no limit
+    if not held.wait(wait_s):
+        raise _busy(descriptor, path, wait_s)
+
+
+def _busy(descriptor: int, path: Path, wait_s: float) -> Busy:
+    return Busy(what=str(path), holder=holder(descriptor), waited_s=wait_s)
+
+
+def holder(lock: int | Path) -> str:
+    """
+    Who holds a lock now, with pid, command and whether it is stopped; "somebody" where this system does not tell.
+
+    Linux lists the locks of all processes with the inodes of their files; an inode's number alone may be that of a
+    file on another disk.
+    """
+    try:
+        there = os.stat(lock)
+        listed = [line.split() for line in _LISTED.read_text("ascii").splitlines()]
+        for words in listed:
+            if words[1] != "FLOCK" or words[5].rpartition(":")[2] != str(there.st_ino):
+                continue
+            pid = int(words[4])
+            if any(_is_same(there, opened) for opened in (_PROC / str(pid) / "fd").iterdir()):
+                command = " ".join(proof.command_line(pid))[:COMMAND_CHARS]
+                return f"pid {pid} ({'stopped: ' if proof.is_stopped(pid) else ''}{command})"
+    except (OSError, IndexError, ValueError):
+        pass
+    return "somebody"
+
+
+def _is_same(there: os.stat_result, opened: Path) -> bool:
+    try:
+        return os.path.samestat(there, opened.stat())
+    except OSError:
+        return False

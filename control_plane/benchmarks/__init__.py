@@ -1,0 +1,5 @@
+"""
+This installation measured against its budgets.
+
+Read first: suite.py
+"""

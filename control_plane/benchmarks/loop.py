@@ -1,0 +1,114 @@
+"""What a round of review costs beside the agents' own time: wall time, and git processes."""
+
+import os
+import subprocess  # noqa: TID251 (git's own trace counts its processes, in whole runs of the verb)
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mam.control_plane.benchmarks import suite as bench
+from mam.control_plane.benchmarks.suite import Figure
+from mam.control_plane.control_root import create as root
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.loops import jobs as loop_jobs
+from mam.control_plane.registry.records import Attempt
+from mam.control_plane.sessions import sessions
+from mam.control_plane.worktrees import commit as tree_commit
+from mam.control_plane.worktrees import prepare as worktrees
+from mam.wrappers import process
+
+FILES = 200
+_SCRIPT = '[{"started": {}}, {"report": {"text": "fine", "verdict": "pass"}}]'
+
+
+class _Cost(NamedTuple):
+    overhead_s: float
+    git_processes: int
+
+
+def loop() -> list[Figure]:
+    """One review round with scripted agents, over a short and a long history, with one reviewer and with three."""
+    three = _cost(commits=1, reviewers=3)
+    long = _cost(commits=1000, reviewers=3)
+    one = _cost(commits=1, reviewers=1)
+    per_reviewer = (three.git_processes - one.git_processes) / 2
+    return [
+        Figure(
+            "review round, 3 reviewers",
+            f"{three.overhead_s:.2f} s beside the agents",
+            "≤ 1.5 s",
+            three.overhead_s <= 1.5,
+        ),
+        Figure("… git processes", f"{three.git_processes}", "≤ 25", three.git_processes <= 25),
+        Figure(
+            "… with 1 000 commits",
+            f"{long.overhead_s:.2f} s, {long.git_processes} processes",
+            "as with one",
+            long.git_processes == three.git_processes,
+        ),
+        Figure("… a reviewer more", f"{per_reviewer:.1f} git processes", "linear", per_reviewer <= 6),
+    ]
+
+
+def _cost(*, commits: int, reviewers: int) -> _Cost:
+    with bench.place(MAM_MUX="headless") as mam:
+        folder = mam.layout.root
+        _history(folder, commits)
+        root.make(mam.layout)
+        daemon.ensure(mam)
+        tree = Path(worktrees.prepare(mam, worktrees.Wish("bench", venv=False)).path)
+        (tree / "new.py").write_text("print('new')\n", "utf-8")
+        tree_commit.commit(mam, "bench", "work to review")
+        script = mam.layout.mam / "script.json"
+        script.write_text(_SCRIPT, "utf-8")
+        names = [f"reviewer-{n}" for n in range(reviewers)]
+        for name in names:
+            wish = sessions.Wish(name, "scripted", "reviewer", folder, "headless", args=["--script", str(script)])
+            sessions.create(mam, wish)
+            sessions.await_ready(mam, name, wait_s=60)
+        _round(mam, tree, names, "warm-up")
+        return min((_round(mam, tree, names, f"round-{n}") for n in range(3)), key=lambda cost: cost.overhead_s)
+
+
+def _history(folder: Path, commits: int) -> None:
+    """A repository of FILES files and so many commits, in one go."""
+    process.run(["git", "init", "-q", "-b", "main", str(folder)])
+    for name, value in (("user.name", "bench"), ("user.email", "bench@localhost")):
+        process.run(["git", "config", name, value], cwd=folder)
+    lines = []
+    for number in range(commits):
+        text = f"value = {number}\n"
+        lines.append(f"commit refs/heads/main\ncommitter bench <bench@localhost> {number} +0000\ndata 1\nx")
+        paths = range(FILES) if number == 0 else [number % FILES]
+        lines += [f"M 100644 inline pkg/file{n}.py\ndata {len(text)}\n{text}" for n in paths]
+    process.run(["git", "fast-import", "--quiet"], cwd=folder, stdin=("\n".join(lines) + "\n").encode())
+    process.run(["git", "reset", "-q", "--hard"], cwd=folder)
+
+
+def _round(mam: Mam, tree: Path, names: Sequence[str], loop_id: str) -> _Cost:
+    trace = mam.layout.run / f"trace-{loop_id}"
+    trace.mkdir()
+    words = ["loop", "run", "--task", "-", "--review-only", "--reviewers", ",".join(names), "--worktree", str(tree)]
+    environ = {**mam.settings.environ, "GIT_TRACE2_EVENT": str(trace)}
+    began = time.perf_counter()
+    subprocess.run(
+        [mam.command, *words, "--id", loop_id],
+        cwd=mam.layout.root,
+        env=environ,
+        input=b"review it\n",
+        capture_output=True,
+        check=True,
+    )
+    took_s = time.perf_counter() - began
+    with mam.registry.view() as view:
+        attempts = [view.attempt(loop_jobs.job_id(loop_id, 1, name), 1) for name in names]
+    return _Cost(took_s - max(map(_own_s, attempts)), len(os.listdir(trace)))
+
+
+def _own_s(attempt: Attempt | None) -> float:
+    """From the submitted prompt to the recorded report: what the agent itself took."""
+    if attempt is None or attempt.ended_at is None or attempt.delivered_at is None:
+        return 0.0
+    return (attempt.ended_at - attempt.delivered_at) / 1000

@@ -1,0 +1,5 @@
+"""
+Settings and places: environment and `.mam.env` read once, typed.
+
+Read first: settings.py
+"""

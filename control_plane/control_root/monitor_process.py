@@ -1,0 +1,187 @@
+"""The monitor as seen from other processes: is it there, start it, end it."""
+
+import contextlib
+import fcntl
+import os
+import signal
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from mam.broker.errors import MamError
+from mam.broker.host import atomic_files as notes
+from mam.broker.host import process_identity as proof
+from mam.broker.host.process_identity import ProcessId
+from mam.control_plane.config.settings import Layout
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.registry import database
+from mam.wrappers import process
+
+# What the monitor inherits: enough to find programs and files, nothing of the pane or agent that started it.
+_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ", "USER", "LOGNAME", "SSL_CERT_FILE")
+_OWN_TO_A_PANE = ("MAM_SESSION", "MAM_SESSION_KEY_FILE", "MAM_SPOOL", "MAM_PANE", "MAM_VERSION")
+SAYS_WITHIN_S = 5.0  # who holds the monitor's place, at its start or where its state was damaged
+
+
+class MonitorFailed(MamError):
+    code = "monitor_failed"
+    message = "the monitor did not start: {why}"
+    remedy_text = "its log is {log}"
+
+
+class Known(NamedTuple):
+    """What a running monitor says of itself."""
+
+    process: ProcessId
+    ready: bool
+    version: str
+    broker: str
+    problem: str
+    stopped: bool = False  # its process stands still: what it said of itself is old
+
+
+def look(layout: Layout, *, made_at: str | None = None) -> Known | None:
+    """The monitor of this control root, proven alive by pid, start time and boot; None where there is none."""
+    state = notes.read(layout.monitor_state)
+    pid = state.get("pid")
+    here = os.path.realpath(made_at or layout.root)  # one control root may be reached by several paths
+    if not isinstance(pid, int) or os.path.realpath(str(state.get("root"))) != here:
+        return None  # a copied control root brings the state of its original along
+    named = ProcessId(pid, str(state.get("start")), str(state.get("boot")))
+    if not proof.alive(named):
+        return None
+    version, broker, problem = (str(state.get(name, "")) for name in ("version", "broker", "problem"))
+    if stopped := proof.is_stopped(pid):
+        problem = f"its process {pid} was stopped, and sees, sends and records nothing; `kill -CONT {pid}` wakes it"
+    return Known(named, bool(state.get("ready")), version, broker, problem, stopped)
+
+
+def clean_environment(mam: Mam) -> dict[str, str]:
+    """The environment of the monitor: the same from whichever pane, worktree or agent it is started."""
+    environ = mam.settings.environ
+    kept = {name: environ[name] for name in _PASSED_ON if name in environ}
+    kept |= {k: v for k, v in environ.items() if k.startswith("MAM_") and k not in _OWN_TO_A_PANE}
+    return {**kept, **mam.layout.binding()}
+
+
+def upgrade(mam: Mam) -> bool:
+    """
+    Bring a registry that an older version made to the schema of this one; True where that was done.
+
+    A monitor that still runs is that version's, and ends first. Raises Busy, RegistryUnusable, MonitorFailed.
+    """
+    if not database.is_older(mam.layout.database):
+        return False
+    end(mam.layout)
+    with mam.registry.locked():
+        return database.migrate(mam.layout.database, mam.layout.mam / "backups")
+
+
+def ensure(mam: Mam, *, wait_s: float = 15.0, say: Callable[[str], None] = lambda _: None) -> Known | None:
+    """
+    The running monitor, started where it is missing; None where MAM_NO_SUBSCRIBER_DAEMON forbids a start.
+
+    Raises MonitorFailed, and what Mam.check_place raises.
+    """
+    found = look(mam.layout)
+    if found is not None and found.ready:
+        return _warned(found, say)
+    if found is None and mam.settings.no_daemon:
+        return None
+    mam.check_place()
+    log = mam.layout.logs / "monitor.log"
+    log.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    pid = None
+    if found is None:
+        say("starting the monitor")
+        argv = [mam.command, "monitor", "run", "--root", str(mam.layout.root)]
+        pid = process.spawn(argv, log, mam.layout.root, env=clean_environment(mam))
+    try:
+        return _warned(_await_ready(mam, pid, wait_s), say)
+    except KeyboardInterrupt:
+        started = proof.of(pid) if pid is not None else None
+        if started is not None:
+            process.end_group(started)  # nobody knows of it yet
+        raise
+
+
+def _await_ready(mam: Mam, pid: int | None, wait_s: float) -> Known:
+    """The monitor as soon as it is ready; *pid* is the one that was started here. Raises MonitorFailed."""
+    log = mam.layout.logs / "monitor.log"
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        found = look(mam.layout)
+        if found is not None and found.ready:
+            return found
+        ours_ended = pid is not None and proof.start_time(pid) is None
+        if found is None and ours_ended and not _lock_is_held(mam.layout):
+            raise MonitorFailed(why=last_line(log), log=str(log))
+        time.sleep(0.02)
+    raise MonitorFailed(why=f"it is not ready after {wait_s:g} s", log=str(log))
+
+
+def ensure_after(mam: Mam, kept: str, say: Callable[[str], None]) -> Known | None:
+    """Like *ensure*, behind a change that is made already: what it raises must not read as if nothing had been."""
+    try:
+        known = ensure(mam, say=say)
+    except MonitorFailed as error:
+        say(f"{error}: {kept}")
+        return None
+    if known is None:
+        say(f"no monitor runs and none may be started here: {kept}")
+    return known
+
+
+def _lock_is_held(layout: Layout) -> bool:
+    """Whether some monitor is there, or about to say so: ours may have lost a race against it."""
+    try:
+        descriptor = os.open(layout.monitor_lock, os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(descriptor)
+    return False
+
+
+def _warned(known: Known, say: Callable[[str], None]) -> Known:
+    if known.problem:
+        say(f"the monitor has a problem: {known.problem}")
+    return known
+
+
+def last_line(path: os.PathLike[str]) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            lines = file.read()[-4000:].strip().splitlines()
+    except OSError:
+        return "it left no log"
+    return lines[-1] if lines else "it ended without a word"
+
+
+def end(layout: Layout, *, wait_s: float = 10.0, made_at: str | None = None) -> bool:
+    """
+    Ask the monitor to end and wait for it; True where one ran. KILL after *wait_s*: its work survives that.
+
+    Args:
+        made_at: Where the control root was when the monitor began, if it was moved since.
+    """
+    found = look(layout, made_at=made_at)
+    deadline = time.monotonic() + SAYS_WITHIN_S
+    while found is None and _lock_is_held(layout) and time.monotonic() < deadline:
+        time.sleep(0.05)  # it is just starting, or its state was damaged: it says soon who it is
+        found = look(layout, made_at=made_at)
+    if found is None:
+        return False
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(found.process.pid, sign)
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            if not proof.alive(found.process):
+                return True
+            time.sleep(0.02)
+    raise MonitorFailed(why=f"pid {found.process.pid} does not end", log=str(layout.logs / "monitor.log"))

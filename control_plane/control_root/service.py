@@ -1,0 +1,115 @@
+"""The monitor as a service of the user: a systemd user unit, or a launchd agent. Text first, then its installation."""
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+from xml.sax.saxutils import escape
+
+from mam.broker.errors import MamError
+from mam.control_plane.control_root.context import Mam
+from mam.wrappers import process
+
+
+class ServiceFailed(MamError):
+    code = "service_failed"
+    message = "the monitor could not be installed as a service: {why}"
+    remedy_text = "`mam monitor install --print` shows what to do by hand; without a session manager use `mam up`"
+
+
+class Service(NamedTuple):
+    """One file to install, and the commands that make it run and end."""
+
+    path: Path
+    text: str
+    start: list[list[str]]
+    stop: list[list[str]]
+
+
+def describe(mam: Mam, *, platform: str = sys.platform) -> Service:
+    """The service of one control root; its name holds the fingerprint, so that two never meet."""
+    home = Path(mam.settings.environ.get("HOME") or "/")
+    name = f"mam-{mam.meta('slug')}-{mam.fingerprint[:6]}"
+    return _launchd(mam, home, name) if platform == "darwin" else _systemd(mam, home, name)
+
+
+def install(service: Service, *, start: bool) -> None:
+    """Write the file and start it. Raises ServiceFailed, and then what was installed before is left as it was."""
+    service.path.parent.mkdir(parents=True, exist_ok=True)
+    before = service.path.read_bytes() if service.path.exists() else None
+    service.path.write_text(service.text, "utf-8")
+    try:
+        for command in service.start if start else []:
+            process.run(command)
+    except MamError as error:
+        if before is None:
+            uninstall(service)  # also what was enabled before its start failed
+        else:
+            service.path.write_bytes(before)
+        raise ServiceFailed(why=str(error)) from error
+
+
+def uninstall(service: Service) -> bool:
+    """End and remove the service; False where there was none."""
+    if not service.path.exists():
+        return False
+    for command in service.stop:
+        try:
+            process.run(command, expect=())
+        except MamError:
+            pass  # without its manager there is nothing to end
+    service.path.unlink()
+    return True
+
+
+def _systemd(mam: Mam, home: Path, name: str) -> Service:
+    # In a command, and there alone, $ stands for a variable.
+    command = " ".join(_systemd_word(word).replace("$", "$$") for word in _command(mam))
+    environment = "".join(f"Environment={_systemd_word(f'{k}={v}')}\n" for k, v in mam.layout.binding().items())
+    text = f"""[Unit]
+Description=MAM monitor of {mam.layout.root.name}
+
+[Service]
+ExecStart={command}
+WorkingDirectory={str(mam.layout.root).replace("%", "%%")}
+{environment}Restart=on-failure
+RestartSec=2
+
+[Install]
+WantedBy=default.target
+"""
+    unit = f"{name}.service"
+    start = [["systemctl", "--user", "daemon-reload"], ["systemctl", "--user", "enable", "--now", unit]]
+    stop = [["systemctl", "--user", "disable", "--now", unit]]
+    return Service(home / ".config" / "systemd" / "user" / unit, text, start, stop)
+
+
+def _systemd_word(word: str) -> str:
+    """Quoted as systemd reads it: backslashes and quotes escaped, % doubled."""
+    quoted = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("\n", "\\n")
+    return f'"{quoted}"'
+
+
+def _launchd(mam: Mam, home: Path, name: str) -> Service:
+    label = f"io.github.multi-agent-mux.{name}"
+    arguments = "".join(f"    <string>{escape(word)}</string>\n" for word in _command(mam))
+    pairs = mam.layout.binding().items()
+    environment = "".join(f"    <key>{escape(k)}</key><string>{escape(v)}</string>\n" for k, v in pairs)
+    text = f"""<?xml version="1.0" encoding="UTF-8"?>
+<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
+<plist version="1.0"><dict>
+  <key>Label</key><string>{escape(label)}</string>
+  <key>ProgramArguments</key><array>
+{arguments}  </array>
+  <key>EnvironmentVariables</key><dict>
+{environment}  </dict>
+  <key>WorkingDirectory</key><string>{escape(str(mam.layout.root))}</string>
+  <key>RunAtLoad</key><true/>
+  <key>KeepAlive</key><dict><key>SuccessfulExit</key><false/></dict>
+</dict></plist>
+"""
+    path = home / "Library" / "LaunchAgents" / f"{label}.plist"
+    return Service(path, text, [["launchctl", "load", "-w", str(path)]], [["launchctl", "unload", "-w", str(path)]])
+
+
+def _command(mam: Mam) -> list[str]:
+    return [mam.command, "monitor", "run", "--root", str(mam.layout.root)]

@@ -1,0 +1,248 @@
+"""`mam why`: what is going on, on what evidence, and what to do next. Pure: rows and a look in, an explanation out."""
+
+import json
+import shlex
+from pathlib import Path
+from typing import NamedTuple
+
+from mam.agents.protocol import Screen, tail
+from mam.broker.envelope import topics
+from mam.broker.host import process_identity as proof
+from mam.control_plane.explain.tables import ago, clean
+from mam.control_plane.jobs import questions
+from mam.control_plane.registry.queries import View
+from mam.control_plane.registry.records import LIVE, OPEN, PRESUMED, Attempt, Job, Question, Session
+from mam.control_plane.sessions import runtime as seats
+
+SHOWN_LINES = 4
+COMMANDS_SHOWN = 4
+
+
+class Now(NamedTuple):
+    """What was looked at for this explanation."""
+
+    ms: int
+    monitor: bool  # without one nothing moves
+    problem: str = ""  # what the monitor says is wrong with the broker
+    screen: Screen | None = None  # the pane as it is now; None where nobody could look
+    signal: str = ""  # what its adapter reads there
+
+
+class Explanation(NamedTuple):
+    subject: str
+    state: str
+    because: str
+    evidence: list[str]
+    awaited: str
+    next: str
+
+    def text(self) -> str:
+        lines = [f"{self.subject} is {self.state}", f"  because  {self.because}"]
+        lines += [f"  seen     {line}" for line in self.evidence]
+        lines.append(f"  awaited  {self.awaited}")
+        lines.append(f"  next     {self.next}")
+        return "\n".join(lines)
+
+
+def pane(session: Session) -> str:
+    """The command that shows a session's pane."""
+    return f"mam agent attach {session.name}" if session.mux == "tmux" else f"mam agent show {session.name}"
+
+
+def job(view: View, job: Job, now: Now) -> Explanation:
+    """Why a job is in its state."""
+    attempt = view.attempt(job.id, job.attempt)
+    session = view.session(job.session)
+    evidence = _job_evidence(view, job, attempt, session, now)
+    if job.archived_at is not None:
+        because, awaited = f"it was archived {ago(job.archived_at, now.ms)}; its key is destroyed", "nothing"
+        next_step = f"see {job.folder}"
+    elif job.state in OPEN:
+        because, awaited, next_step = _open_job(view, job, attempt, session, now)
+        if not now.monitor:
+            because, next_step = f"{because}; no monitor runs", "mam up"
+        elif now.problem:
+            because, next_step = f"{because}; the monitor has a problem: {now.problem}", "mam doctor"
+    elif job.state in PRESUMED:
+        because = job.detail or "a limit was passed"
+        awaited, next_step = _by_itself(view, job, session, now) or (
+            "nothing; a report of this attempt would still be accepted, and marked late",
+            _after_presumed_end(job, attempt, session, now),
+        )
+    elif job.state == "cancelled":
+        because = f"it was cancelled: {job.detail}" if job.detail else "it was cancelled"
+        awaited, next_step = "nothing", f"mam job retry {job.id}"
+        if now.signal == "working":
+            because += f"; {job.session} was not interrupted and still works"
+    else:
+        because = _reported(job)
+        awaited, next_step = "nothing", f"mam verify {job.id}, or read {job.report_path}"
+    state = f"{job.state} (attempt {job.attempt}, {ago(job.updated_at, now.ms)})"
+    return Explanation(f"job {job.id}", state, because, evidence, awaited, next_step)
+
+
+def _by_itself(view: View, job: Job, session: Session | None, now: Now) -> tuple[str, str] | None:
+    """What a job waits for whose next attempt the monitor makes: a `mam job retry` would be one too many."""
+    refused = any(found.code == "retry_refused" for found in view.findings(job.id))
+    if job.attempt > job.retries or session is None or refused:
+        return None
+    awaited = f"attempt {job.attempt + 1} of {job.retries + 1}: by itself, once {session.name} is there and free"
+    if session.status not in LIVE:
+        return awaited, back(session)
+    return awaited, f"mam why {session.name}" if now.monitor else "mam up"
+
+
+def _reported(job: Job) -> str:
+    if job.detail == "report_altered":
+        return "its agent reported, but the report file is not the one that was signed: it counts as failed"
+    late = ", after it had been given up" if job.late else ""
+    verdict = f", verdict {job.verdict}" if job.verdict else ""
+    return f"{job.session} reported {job.result}{verdict}{late}"
+
+
+def _after_presumed_end(job: Job, attempt: Attempt | None, session: Session | None, now: Now) -> str:
+    again = f"mam job retry {job.id}"
+    if session is None:
+        return f"{again} --to OTHER"
+    if session.status not in LIVE:
+        return f"{back(session)}, then {again}"
+    if attempt is not None and attempt.delivery == "refused":
+        remedies = {
+            "draft": f"send or clear the draft in its pane ({pane(session)}), then {again}",
+            "busy": f"wait until {session.name} is ready, or {again} --to OTHER",
+            "dialog": f"answer the question in its pane ({pane(session)}), then {again}",
+            "not_foreground": f"a shell has the pane: mam agent stop {session.name} --force, resume it, then {again}",
+            "brief_altered": "its brief was changed after it was delegated: mam job delegate it anew",
+        }
+        return remedies.get(attempt.delivery_reason or "", f"look at its pane ({pane(session)}), then {again}")
+    if now.signal == "working":
+        return f"{session.name} still works: wait for its late report, or {again} --to OTHER"
+    if now.signal in ("asking", "dialog"):
+        return f"answer the question in its pane ({pane(session)}), then {again}"
+    return again
+
+
+def back(session: Session) -> str:
+    """The step that brings an ended session back."""
+    if not Path(session.cwd).is_dir():
+        return f"make {session.cwd} again (a worktree: at the same path), then mam agent resume {session.name}"
+    return f"mam agent resume {session.name}"
+
+
+def _open_job(view: View, job: Job, attempt: Attempt | None, session: Session | None, now: Now) -> tuple[str, str, str]:
+    if session is None:
+        return "its agent is not in the registry", "nothing", f"mam job cancel {job.id}"
+    if session.status not in LIVE:
+        why = session.ended_reason or session.status
+        return f"{session.name} is {session.status} ({why})", "its return", back(session)
+    if attempt is None or attempt.received_at is None:
+        reachable = "online" if session.presence == "online" else "not connected to the broker"
+        because, wait = f"the runner of {session.name} is {reachable}", "the runner to take the prompt"
+        return because, wait, f"mam doctor, or mam job cancel {job.id}"
+    look = f"look at its pane: {pane(session)}"
+    seen = now.signal or session.screen or "not seen yet"
+    if attempt.delivered_at is None:
+        return f"{session.name} has the prompt, its screen is {seen}", "a screen that takes a prompt", look
+    if attempt.started_at is None:
+        if attempt.delivery == "unknown":
+            because = "the runner ended around the paste: nobody can tell whether the prompt arrived"
+            return because, f"`started`, for {job.started_within_s:g} s", f"{look}; or mam job cancel {job.id}"
+        because = f"the prompt was submitted {ago(attempt.delivered_at, now.ms)}"
+        return because, f"`started`, within {job.started_within_s:g} s", look
+    asked = questions.current(view, job)
+    if asked is not None:
+        because = f"it asked {ago(asked.asked_at, now.ms)}: “{clean(asked.question)}”"
+        choices = ", ".join(clean(choice) for choice in json.loads(asked.choices))
+        return because, f"an answer, one of: {choices}" if choices else "an answer", answers(asked)
+    if seen in ("asking", "dialog", "error"):
+        return f"its screen is {seen}", "a person", look
+    doubts = {finding.code: finding for finding in view.findings(job.id)}
+    for code, awaited in (("blocked", "a person"), ("silent", "its heartbeat"), ("stalled", "its report, or a person")):
+        if code in doubts:
+            return doubts[code].text, awaited, look
+    if "idle_waiting" in doubts:
+        because = "its agent took the prompt back to a ready screen without reporting"
+        nudge = f"mam agent send {session.name} 'write your report and run the report command of your prompt'"
+        return because, "its report", nudge
+    because = f"it works: started {ago(attempt.started_at, now.ms)}"
+    if attempt.last_note and attempt.last_progress_at:
+        because += f", last said “{clean(attempt.last_note)}” {ago(attempt.last_progress_at or 0, now.ms)}"
+    return because, f"its report, within {job.limit_s:g} s of the dispatch", f"mam tail {job.id}"
+
+
+def answers(asked: Question) -> str:
+    """The commands that answer a question: one a choice, where it offers a few."""
+    choices = json.loads(asked.choices)
+    texts = [clean(shlex.quote(choice)) for choice in choices] if len(choices) <= COMMANDS_SHOWN else []
+    # The question is named, so that a command that is given twice answers no later one.
+    return ", or ".join(f"mam job answer {asked.job} {text} --question {asked.id}" for text in texts or ["TEXT"])
+
+
+def _job_evidence(view: View, job: Job, attempt: Attempt | None, session: Session | None, now: Now) -> list[str]:
+    lines = []
+    query = "SELECT kind, outcome, arrived_at FROM events WHERE scope = ? ORDER BY seq DESC LIMIT 1"
+    last = view.connection.execute(query, (topics.job(job.id),)).fetchone()
+    lines.append(
+        f"last event: {last[0]} ({last[1]}) {ago(last[2], now.ms)}" if last else "no event of its agent is kept"
+    )
+    if attempt is not None and attempt.delivery:
+        reason = f", {attempt.delivery_reason}" if attempt.delivery_reason else ""
+        lines.append(f"prompt: {attempt.delivery}{reason}")
+        if attempt.delivery in ("refused", "unknown"):
+            lines += [f"screen then: {line}" for line in _last_lines(attempt.delivery_evidence)]
+    if attempt is not None and attempt.last_heartbeat_at and job.state in OPEN:
+        lines.append(f"heartbeat noted {ago(attempt.last_heartbeat_at, now.ms)} (once a minute; the runner lives)")
+    lines += [f"finding {f.code}: {f.text}" for f in view.findings(job.id)]
+    if session is not None:
+        lines += _screen(session, now)
+    return lines
+
+
+def session(view: View, session: Session, now: Now) -> Explanation:
+    """Why a session is in its state."""
+    busy = view.open_job(session.name)
+    evidence = _process_evidence(session) + _screen(session, now)
+    evidence += [f"finding {f.code}: {f.text}" for f in view.findings(session.name)]
+    if session.status == "stopped":
+        because, awaited = "it was stopped on purpose; its conversation is kept", "nothing"
+        next_step = back(session)
+    elif session.status == "ended":
+        code = f", exit code {session.exit_code}" if session.exit_code is not None else ""
+        because, awaited = f"{session.ended_reason or 'its process is gone'}{code}", "nothing"
+        next_step = back(session)
+    elif session.status == "starting":
+        because, awaited = "its runner has not reported over the bus yet", "its presence"
+        next_step = f"mam doctor; the runner's log is in {json.loads(session.binding)['DELEGATE_JOB_LOGS_DIR']}"
+    else:
+        seen = now.signal or session.screen or "not seen yet"
+        because = f"its runner is {session.presence or 'unseen'}, its screen {seen}"
+        awaited = f"the end of {busy.id}" if busy else "a job"
+        next_step = f"mam why {busy.id}" if busy else f"mam job delegate --to {session.name} --brief FILE"
+        if seen in ("asking", "dialog", "error"):
+            awaited, next_step = "a person", f"look at its pane: {pane(session)}"
+    if not now.monitor and session.status in LIVE:
+        because, next_step = f"{because}, as far as was known when the last monitor ended", "mam up"
+    return Explanation(f"agent {session.name}", session.status, because, evidence, awaited, next_step)
+
+
+def _process_evidence(session: Session) -> list[str]:
+    lines = []
+    for label, identity in (("runner", seats.runner_id(session)), ("agent", seats.agent_id(session))):
+        if identity is not None:
+            how = "is gone" if not proof.alive(identity) else "lives"
+            if how == "lives" and proof.is_stopped(identity.pid):
+                how = f"was stopped: kill -CONT {identity.pid}"
+            lines.append(f"{label}: pid {identity.pid} {how}")
+    return lines
+
+
+def _screen(session: Session, now: Now) -> list[str]:
+    """The pane as it is now; where nobody could look, what was last said of it, with its age."""
+    if now.screen is not None:
+        return [f"screen now ({now.signal}): {line}" for line in _last_lines(tail(now.screen))]
+    age = ago(session.screen_at or session.updated_at, now.ms)
+    return [f"screen ({session.screen}, {age}): {line}" for line in _last_lines(session.screen_text)]
+
+
+def _last_lines(text: str | None) -> list[str]:
+    return [clean(line)[:120] for line in (text or "").splitlines() if line.strip()][-SHOWN_LINES:]

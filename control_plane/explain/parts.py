@@ -1,0 +1,63 @@
+"""`mam why` of what is no row of its own: the monitor, its broker, and whatever else a finding is about."""
+
+from collections.abc import Sequence
+
+from mam.broker.host import process_identity as proof
+from mam.broker.nats import process as server
+from mam.control_plane.config.settings import Layout
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root.monitor_process import Known
+from mam.control_plane.explain.agents_and_jobs import Explanation
+from mam.control_plane.explain.tables import ago, clean
+from mam.control_plane.registry.records import Finding
+
+NAMES = ("monitor", "broker")
+
+
+def place(
+    layout: Layout, known: Known | None, name: str, found: Sequence[Finding], now: int, *, embedded: bool
+) -> Explanation:
+    """
+    The monitor, or the broker that it holds: whether it runs, by what proof, and what is wrong with it.
+
+    Args:
+        embedded: Whether the broker is the monitor's own, and its process can be looked at.
+    """
+    if known is None:
+        last = daemon.last_line(layout.logs / "monitor.log")
+        because = "no process holds the monitor's place" + (": it keeps the broker" if name == "broker" else "")
+        return Explanation(name, "not running", because, [f"its log ends: {clean(last)}"], "a person", "mam up")
+    evidence = [f"pid {known.process.pid} of this boot, version {known.version}", f"broker {known.broker or 'none'}"]
+    evidence += [_seen(each, now) for each in found]
+    if known.stopped:
+        wake = f"kill -CONT {known.process.pid}"
+        return Explanation(name, "stopped", known.problem.partition(";")[0], evidence, "a person", wake)
+    if name == "broker" and embedded:
+        running = server.running(layout.broker)  # the monitor hears of it only some time later
+        if running is None:
+            return Explanation(name, "not running", "its process is gone", evidence, "the monitor", "mam doctor")
+        if proof.is_stopped(running.pid):
+            because = f"its process {running.pid} was stopped, and answers nobody"
+            return Explanation(name, "stopped", because, evidence, "a person", f"kill -CONT {running.pid}")
+    if known.problem:
+        return Explanation(name, "in trouble", known.problem, evidence, "the broker", "mam doctor")
+    state = "running" if known.ready else "starting"
+    return Explanation(name, state, "its process is there, and the broker answers", evidence, "nothing", "mam doctor")
+
+
+def findings(subject: str, found: Sequence[Finding], now: int) -> Explanation:
+    """What the monitor found about *subject*: the oldest finding, and the others as evidence."""
+    first = min(found, key=lambda each: each.since)
+    because, _, following = first.text.partition("; ")
+    return Explanation(
+        subject,
+        f"{first.code} since {ago(first.since, now)}",
+        clean(because),
+        [_seen(each, now) for each in found],
+        "a person",
+        clean(following) or "mam doctor",
+    )
+
+
+def _seen(finding: Finding, now: int) -> str:
+    return f"{finding.code} {ago(finding.since, now)}: {clean(finding.text)}"

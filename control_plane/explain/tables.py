@@ -1,0 +1,132 @@
+"""Snapshot to rows and text, pure. Standard library only."""
+
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from mam.control_plane.registry.queries import View
+from mam.control_plane.registry.records import LIVE, Job, Loop, Session
+
+# What could move the cursor, change colours or reorder the text of a terminal.
+_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
+
+
+def clean(text: str) -> str:
+    """One line of foreign text as it may be shown in a terminal."""
+    return _UNSAFE.sub("·", text)
+
+
+def ago(then_ms: int, now_ms: int) -> str:
+    seconds = max(0, now_ms - then_ms) / 1000
+    for size, unit in ((86400, "d"), (3600, "h"), (60, "min")):
+        if seconds >= size:
+            return f"{seconds / size:.0f} {unit} ago"
+    return f"{seconds:.0f} s ago"
+
+
+def duration(from_ms: int, to_ms: int) -> str:
+    seconds = max(0, to_ms - from_ms) / 1000
+    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+
+
+def width(text: str) -> int:
+    """Columns that *text* takes in a terminal."""
+    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
+    return len(text) + wide - sum(1 for char in text if unicodedata.combining(char))
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
+    """Columns aligned by what they take on the screen; cells are made safe to show."""
+    cells = [[clean(str(cell)) for cell in row] for row in (header, *rows)]
+    widths = [max(width(row[i]) for row in cells) for i in range(len(header))]
+    lines = []
+    for row in cells:
+        padded = [cell + " " * (widths[i] - width(cell)) for i, cell in enumerate(row)]
+        lines.append("  ".join(padded).rstrip())
+    return "\n".join(lines)
+
+
+def job_data(job: Job) -> dict[str, Any]:
+    """A job as `--json` shows it."""
+    names = [name for name in Job.columns() if name not in ("late", "folder")]
+    data = {name: getattr(job, name) for name in names}
+    return {**data, "late": bool(job.late), "brief_path": job.brief_path, "report_path": job.report_path}
+
+
+def session_data(session: Session) -> dict[str, Any]:
+    hidden = ("screen_text", "binding", "args")
+    return {name: getattr(session, name) for name in Session.columns() if name not in hidden}
+
+
+def session_rows(view: View, now: int) -> list[list[object]]:
+    rows: list[list[object]] = []
+    busy = {job.session: job for job in view.open_jobs()}
+    for session in view.sessions():
+        job = busy.get(session.name)
+        rows.append(
+            [
+                session.name,
+                session.agent,
+                session.role,
+                session.status,
+                (session.screen or "-") if session.status in LIVE else "-",
+                job.id if job else "-",
+                session.cwd,
+            ]
+        )
+    return rows
+
+
+TREE_HEADER = ("WORKTREE", "STATE", "BRANCH", "PATH")
+LOOP_HEADER = ("LOOP", "STATE", "ROUND", "HEAD", "AGE", "TITLE")
+
+
+def loop_rows(loops: Sequence[Loop], now: int, runs: Callable[[Loop], bool]) -> list[list[object]]:
+    """One row a loop; an open one that no process carries out is shown as interrupted, unless it waits for a person."""
+    rows: list[list[object]] = []
+    for loop in loops:
+        state = loop.outcome or loop.state
+        if loop.ended_at is None and loop.state != "stuck" and not runs(loop):
+            state = f"{state} (interrupted)"
+        rows.append(
+            [loop.id, state, loop.round, (loop.head_sha or "-")[:12], ago(loop.created_at, now), loop.title[:60]]
+        )
+    return rows
+
+
+SESSION_HEADER = ("AGENT", "KIND", "ROLE", "STATUS", "SCREEN", "JOB", "DIRECTORY")
+JOB_HEADER = ("JOB", "AGENT", "STATE", "RESULT", "VERDICT", "AGE", "TITLE")
+
+
+def job_rows(jobs: Sequence[Job], now: int) -> list[list[object]]:
+    return [
+        [
+            job.id,
+            job.session,
+            job.state + (" (late)" if job.late else ""),
+            job.result or "-",
+            job.verdict or "-",
+            ago(job.created_at, now),
+            job.title[:60],
+        ]
+        for job in jobs
+    ]
+
+
+def event_line(event: dict[str, Any], body: dict[str, Any], now: int) -> str:
+    """One stored event as `mam tail` shows it."""
+    data = body.get("data", {})
+    said = {
+        "progress": lambda: clean(str(data.get("note", ""))),
+        "report": lambda: (
+            f"{data.get('result')} verdict={data.get('verdict') or '-'} {clean(str(data.get('summary', '')))}"
+        ),
+        "asked": lambda: clean(str(data.get("question", ""))),
+        "delivery": lambda: f"{data.get('state')} {data.get('reason') or ''}",
+        "signal": lambda: f"{data.get('name')} {data.get('state') or ''}",
+        "started": lambda: clean(str(data.get("cwd", ""))),
+    }.get(str(event["kind"]), lambda: "")()
+    mark = "" if event["outcome"] == "accepted" else f" [{event['outcome']}]"
+    about = body.get("job") or event["scope"]
+    return f"{ago(event['arrived_at'], now):>9}  {event['scope']:<28} {event['kind']:<9} {about} {said}{mark}".rstrip()

@@ -1,0 +1,72 @@
+"""Who of a pool reviews: everybody who is free, or a number of them in the order of the queue."""
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from mam.broker.errors import Busy, Usage
+from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.leases import leases
+from mam.control_plane.loops.lease import waits
+from mam.control_plane.registry.queries import View
+from mam.control_plane.registry.records import LIVE
+
+
+def pool_of(view: View, role: str = "reviewer") -> list[str]:
+    """Every living session of a pool: a pool is a role, and a session may have several."""
+    return [s.name for s in view.sessions() if s.status in LIVE and role in s.role.split(",")]
+
+
+def free_of(view: View, role: str = "reviewer") -> list[str]:
+    """Those of a pool that no loop has, and none waits for: taking more would seize what is another loop's."""
+    taken = {lease.resource for lease in view.leases()}
+    for ticket in view.waiting():
+        taken.update(json.loads(ticket.names))
+    return [name for name in pool_of(view, role) if leases.session(name) not in taken]
+
+
+def pick(
+    mam: Mam,
+    loop_id: str,
+    role: str,
+    count: int,
+    *,
+    without: str | None,
+    priority: int = 0,
+    wait_s: float,
+    say: Callable[[str], None],
+) -> list[str]:
+    """
+    *count* reviewers of a pool, whoever is free first, in the order of the queue; never *without*.
+
+    Among the free ones those go first that the fewest open loops count on. Raises Usage, Busy.
+    """
+    if count < 1:
+        raise Usage(what=f"--pick {count} picks nobody", hint="--pick 2")
+    with mam.registry.view() as view:
+        wanted = Counter(name for loop in view.loops(only_open=True) for name in json.loads(loop.reviewers))
+        pool = sorted((name for name in pool_of(view, role) if name != without), key=lambda name: wanted[name])
+    if len(pool) < count:
+        what = f"the pool {role} has {len(pool)} agents, not {count}"
+        raise Usage(what=what, hint=f"mam agent create NAME --agent KIND --role {role}")
+    lease_s = mam.settings.seconds("MAM_LEASE_TTL_S", 60)
+    ticket, deadline = f"{loop_id}/pick", time.monotonic() + wait_s
+    resources = [leases.session(name) for name in pool]
+    try:
+        while True:
+            with mam.registry.transaction() as tx:
+                leases.ask(tx, ticket, loop_id, [], pool=resources, count=count, priority=priority, ttl_s=lease_s)
+                mine = leases.renew(tx, ticket)
+            if mine is not None:
+                return [name.removeprefix("session:") for name in mine]
+            daemon.ensure(mam, say=say)  # it takes back what dead holders have
+            renew_at = time.monotonic() + lease_s / 3
+            while waits(mam, ticket) and time.monotonic() < renew_at:
+                if time.monotonic() > deadline:
+                    raise Busy(what=f"the pool {role}", holder="other loops", waited_s=wait_s)
+                time.sleep(0.2)
+    finally:
+        with mam.registry.transaction() as tx:
+            leases.release(tx, ticket)  # the loop asks for them again, by name, when there is something to review

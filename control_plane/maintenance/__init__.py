@@ -1,0 +1,5 @@
+"""
+A control root that is looked over, repaired, moved or copied.
+
+Read first: doctor.py
+"""

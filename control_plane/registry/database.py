@@ -1,0 +1,128 @@
+"""The database file: opened, made, brought to this version. Standard library only."""
+
+import os
+import sqlite3
+from pathlib import Path
+from urllib.parse import quote
+
+from mam.broker.envelope.payloads import now_ms
+from mam.broker.errors import MamError
+from mam.broker.host import fault_points as faults
+from mam.control_plane.registry import migrations as schema
+
+
+class NoRegistry(MamError):
+    code = "no_registry"
+    exit_code = 2
+    message = "there is no registry at {path}"
+    remedy_text = "{hint}"
+
+
+def none_at(path: Path) -> NoRegistry:
+    """The error for a registry that is not there: was it lost, its audit log tells."""
+    lost = path.with_name("audit.jsonl").exists()
+    hint = "`mam registry rebuild` makes it again from its log" if lost else "`mam init` in the repository makes one"
+    return NoRegistry(path=str(path), hint=hint)
+
+
+class SchemaMismatch(MamError):
+    code = "schema_mismatch"
+    exit_code = 75
+    message = "the registry has schema {found}, this mam reads {known}"
+    remedy_text = "{hint}"
+
+
+class RegistryUnusable(MamError):
+    code = "registry_unusable"
+    message = "the registry at {path} cannot be used: {why}"
+    remedy_text = "see `mam doctor`; `mam down`, then `mam registry rebuild` makes it again from audit.jsonl"
+
+
+def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """A connection as every user of the registry has it; the caller closes it."""
+    mode = "ro" if read_only else "rw"
+    connection = sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True, timeout=30, isolation_level=None)
+    if not read_only:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("PRAGMA foreign_keys = ON")
+    return connection
+
+
+def open_at(path: Path, *, read_only: bool) -> sqlite3.Connection:
+    """Open a registry of exactly this schema. Raises NoRegistry, RegistryUnusable, SchemaMismatch."""
+    if not path.exists():
+        raise none_at(path)
+    try:
+        connection = connect(path, read_only=read_only)
+        found = version(connection, path)
+    except sqlite3.DatabaseError as error:
+        raise RegistryUnusable(path=str(path), why=str(error)) from error
+    if found != schema.VERSION:
+        connection.close()
+        newer = found > schema.VERSION
+        hint = "upgrade mam on this PATH" if newer else "`mam up` migrates it, after a backup"
+        raise SchemaMismatch(found=found, known=schema.VERSION, hint=hint)
+    return connection
+
+
+def version(connection: sqlite3.Connection, path: Path) -> int:
+    """The schema of an open database. Raises RegistryUnusable for an empty file: SQLite would take it for a new one."""
+    found = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if found < 1:
+        connection.close()
+        raise RegistryUnusable(path=str(path), why="it is empty")
+    return found
+
+
+def is_older(path: Path) -> bool:
+    """Whether there is a registry of an older version; False as well where it cannot be read: others say that."""
+    try:
+        connection = connect(path, read_only=True)
+        try:
+            return version(connection, path) < schema.VERSION
+        finally:
+            connection.close()
+    except (sqlite3.DatabaseError, RegistryUnusable):
+        return False
+
+
+def migrate(path: Path, backups: Path) -> bool:
+    """
+    Bring an older database to this version, after a backup; True where something was done.
+
+    For `daemon.upgrade` alone, under the writers' lock. Raises RegistryUnusable.
+    """
+    connection = connect(path, read_only=False)
+    try:
+        found = version(connection, path)
+        if found >= schema.VERSION:
+            return False
+        backups.mkdir(mode=0o700, exist_ok=True)
+        connection.execute("VACUUM INTO ?", (str(backups / f"registry-schema{found}-{now_ms()}.db"),))
+        _apply(connection, found)
+        return True
+    finally:
+        connection.close()
+
+
+def fresh(partial: Path) -> sqlite3.Connection:
+    """A new, empty registry at *partial* (0600), to be filled and then moved into place by `install`."""
+    os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    connection = connect(partial, read_only=False)
+    _apply(connection, 0)
+    return connection
+
+
+def install(connection: sqlite3.Connection, partial: Path, target: Path) -> None:
+    """Close what `fresh` made and put it at its place in one step."""
+    connection.execute("PRAGMA journal_mode = DELETE")  # one file: nothing of it may lie in a log beside it
+    connection.close()
+    faults.point("database.install")
+    partial.replace(target)
+    connect(target, read_only=False).close()
+
+
+def _apply(connection: sqlite3.Connection, found: int) -> None:
+    for number in range(found, schema.VERSION):
+        connection.executescript(f"BEGIN; {schema.MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")

@@ -1,0 +1,207 @@
+"""
+Transactions and views of the registry; the only module that writes state. Standard library only.
+
+Writers, from any process, take one file lock around each short transaction:
+SQLite below 3.51.3 can corrupt a WAL when two connections write and checkpoint
+at once. Readers open read-only, so that they never checkpoint.
+"""
+
+import json
+import os
+import sqlite3
+from collections.abc import Generator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import cast
+
+from mam.broker.envelope.payloads import now_ms
+from mam.broker.host import fault_points as faults
+from mam.broker.host import locks
+from mam.control_plane.registry import database
+from mam.control_plane.registry.database import RegistryUnusable
+from mam.control_plane.registry.queries import R, View
+from mam.control_plane.registry.records import Row
+
+LOCK_WAIT_S = 30.0
+
+
+class Transaction(View):
+    """Changes that all happen or none; each is written to the audit in the same commit."""
+
+    def __init__(self, connection: sqlite3.Connection, by: str) -> None:
+        super().__init__(connection)
+        self._by = by
+        # Rows read or put in this transaction: nobody else can change them while it holds the lock.
+        self._rows: dict[tuple[str, tuple[object, ...]], Row | None] = {}
+
+    def _one(self, kind: type[R], *key: object) -> R | None:
+        place = (kind.table, key)
+        if place not in self._rows:
+            self._rows[place] = super()._one(kind, *key)
+        return cast("R | None", self._rows[place])
+
+    def _forget(self, row: Row) -> None:
+        self._rows.pop((row.table, tuple(getattr(row, name) for name in row.key)), None)
+
+    def put(self, row: Row) -> None:
+        """Insert or replace *row*. Raises sqlite3.IntegrityError where a rule of the schema forbids it."""
+        self._forget(row)
+        columns = row.columns()
+        updates = ", ".join(f"{name} = excluded.{name}" for name in columns if name not in row.key)
+        self.connection.execute(
+            f"INSERT INTO {row.table} ({', '.join(columns)}) VALUES ({', '.join('?' * len(columns))}) "
+            f"ON CONFLICT ({', '.join(row.key)}) DO UPDATE SET {updates}",
+            row.values(),
+        )
+        content = dict(zip(columns, row.values(), strict=True))
+        self._audit(row.table, row.key_text(), json.dumps(content, ensure_ascii=False))
+
+    def drop(self, row: Row) -> None:
+        self._forget(row)
+        where = " AND ".join(f"{name} = ?" for name in row.key)
+        key = tuple(getattr(row, name) for name in row.key)
+        if self.connection.execute(f"DELETE FROM {row.table} WHERE {where}", key).rowcount:
+            self._audit(row.table, row.key_text(), None)
+
+    def observe(self, row: Row, **seen: object) -> None:
+        """Note what was merely seen (times, screens): not audited, since the events themselves are kept."""
+        self._forget(row)
+        where = " AND ".join(f"{name} = ?" for name in row.key)
+        sets = ", ".join(f"{name} = ?" for name in seen)
+        key = tuple(getattr(row, name) for name in row.key)
+        self.connection.execute(f"UPDATE {row.table} SET {sets} WHERE {where}", (*seen.values(), *key))
+
+    def set_meta(self, name: str, value: str) -> None:
+        self.connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
+        self._audit("meta", name, json.dumps({"name": name, "value": value}, ensure_ascii=False))
+
+    def add_event(self, **columns: object) -> None:
+        """Store one event with its exact wire bytes. Raises sqlite3.IntegrityError where its slot is taken."""
+        names = ", ".join(columns)
+        marks = ", ".join("?" * len(columns))
+        self.connection.execute(f"INSERT INTO events ({names}) VALUES ({marks})", tuple(columns.values()))
+
+    @contextmanager
+    def savepoint(self) -> Generator[None]:
+        """What happens inside is undone on a raise; the rest of the transaction stays."""
+        self.connection.execute("SAVEPOINT one")
+        try:
+            yield
+        except BaseException:
+            self.connection.execute("ROLLBACK TO one")
+            self._rows.clear()
+            raise
+        finally:
+            self.connection.execute("RELEASE one")
+
+    def _audit(self, table: str, key: str, row: str | None) -> None:
+        self.connection.execute(
+            "INSERT INTO audit (at, by, tbl, key, row) VALUES (?, ?, ?, ?, ?)", (now_ms(), self._by, table, key, row)
+        )
+
+
+class Registry:
+    """The registry of one control root. Cheap to make; opens nothing until asked."""
+
+    def __init__(self, path: Path, lock: Path, *, by: str, keep_open: bool = False) -> None:
+        self.path = path
+        self._lock = lock
+        self._by = by
+        self._keep_open = keep_open
+        self._writer: sqlite3.Connection | None = None
+
+    @contextmanager
+    def view(self) -> Generator[View]:
+        """
+        A consistent read-only view.
+
+        Raises NoRegistry, SchemaMismatch, RegistryUnusable.
+        """
+        connection = database.open_at(self.path, read_only=True)
+        try:
+            connection.execute("BEGIN")
+            yield View(connection)
+        except sqlite3.DatabaseError as error:
+            raise RegistryUnusable(path=str(self.path), why=str(error)) from error
+        finally:
+            connection.close()
+
+    def watch(self) -> View:
+        """A view that stays open and sees each later commit; the caller closes its connection."""
+        return View(database.open_at(self.path, read_only=True))
+
+    @contextmanager
+    def transaction(self) -> Generator[Transaction]:
+        """
+        One short write transaction; a raise inside leaves everything as it was.
+
+        Raises Busy after 30 s, NoRegistry, SchemaMismatch, RegistryUnusable.
+        """
+        with self.locked():
+            connection = self._writer or database.open_at(self.path, read_only=False)
+            try:
+                connection.execute("BEGIN IMMEDIATE")
+                yield Transaction(connection, self._by)
+                faults.point("registry.commit")
+                connection.execute("COMMIT")
+                faults.point("registry.committed")
+            except sqlite3.IntegrityError:
+                raise  # a rule of the schema: the caller knows which
+            except sqlite3.DatabaseError as error:
+                raise RegistryUnusable(path=str(self.path), why=str(error)) from error
+            finally:
+                if connection.in_transaction:
+                    connection.execute("ROLLBACK")
+                if self._keep_open:
+                    self._writer = connection
+                else:
+                    connection.close()  # may checkpoint, so it happens under the lock
+
+    @contextmanager
+    def locked(self) -> Generator[None]:
+        """Hold the lock that every writer takes. Raises Busy after 30 s."""
+        try:
+            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        except FileNotFoundError as error:
+            raise database.none_at(self.path) from error
+        except OSError as error:
+            raise RegistryUnusable(path=str(self.path), why=error.strerror or str(error)) from error
+        try:
+            locks.take(descriptor, self._lock, LOCK_WAIT_S)
+            yield
+        finally:
+            os.close(descriptor)
+
+    def close(self) -> None:
+        if self._writer is not None:
+            with self.locked():
+                self._writer.close()
+                self._writer = None
+
+    def backup(self, target: Path) -> None:
+        """A consistent copy in one file, while others go on. Raises RegistryUnusable, also where *target* exists."""
+        connection = database.open_at(self.path, read_only=True)
+        try:
+            with self.locked():
+                connection.execute("VACUUM INTO ?", (str(target),))
+            target.chmod(0o600)
+        except sqlite3.DatabaseError as error:
+            raise RegistryUnusable(path=str(self.path), why=str(error)) from error
+        finally:
+            connection.close()
+
+    def create(self, **meta: str) -> None:
+        """Make the database where there is none. Safe when two do it at once: the second finds it made."""
+        with self.locked():
+            if self.path.exists():
+                return
+            for leftover in self.path.parent.glob(".registry.db.new*"):
+                leftover.unlink()
+            partial = self.path.with_name(".registry.db.new")
+            connection = database.fresh(partial)
+            connection.execute("BEGIN IMMEDIATE")
+            first = Transaction(connection, self._by)
+            for name, value in meta.items():
+                first.set_meta(name, value)
+            connection.execute("COMMIT")
+            database.install(connection, partial, self.path)

@@ -1,0 +1,53 @@
+"""Signs of progress that an agent leaves without saying anything: its conversation's files, its worktree's head."""
+
+from pathlib import Path
+
+from mam.agents import catalog
+from mam.broker.errors import MamError
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.registry.records import Session
+from mam.control_plane.sessions import runtime as seats
+from mam.wrappers.git import dotgit as gitfiles
+
+PATHS_KEPT_MS = 60_000  # looking for a conversation's files costs more than looking at them
+
+
+class Signs:
+    """What was last seen of each session; looking costs a few file stats, and no process."""
+
+    def __init__(self, mam: Mam) -> None:
+        self._mam = mam
+        self._paths: dict[str, tuple[int, list[Path]]] = {}
+        self._heads: dict[str, tuple[str, int]] = {}
+
+    def forget_but(self, names: set[str]) -> None:
+        self._paths = {name: known for name, known in self._paths.items() if name in names}
+        self._heads = {name: known for name, known in self._heads.items() if name in names}
+
+    def written_at(self, session: Session, now: int) -> int:
+        """When the newest of the conversation's files last changed (ms); 0 where there is none or nobody knows."""
+        at, paths = self._paths.get(session.name, (0, []))
+        if now - at > PATHS_KEPT_MS:
+            try:
+                seat = seats.place_of(self._mam, session)
+                paths = list(catalog.find(session.agent).conversation_files(seat))
+            except (MamError, OSError, ValueError):
+                paths = []
+            self._paths[session.name] = (now, paths)
+        return max((_changed_at(path) for path in paths), default=0)
+
+    def committed_at(self, session: Session, now: int) -> int:
+        """When the head of the session's directory was first seen where it is (ms); 0 before it ever moved."""
+        top = gitfiles.top_of(Path(session.cwd))
+        head = (gitfiles.commit_of(top) if top else None) or ""
+        known = self._heads.get(session.name)
+        if known is None or known[0] != head:
+            self._heads[session.name] = (head, now if known is not None else 0)
+        return self._heads[session.name][1]
+
+
+def _changed_at(path: Path) -> int:
+    try:
+        return int(path.stat().st_mtime * 1000)
+    except OSError:
+        return 0

@@ -1,0 +1,244 @@
+"""The lives of a session: resumed with its conversation, stopped. One verb at a time begins or ends one."""
+
+import json
+import os
+import shlex
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+from mam.agents import catalog
+from mam.broker import spool
+from mam.broker.envelope.payloads import now_ms
+from mam.broker.errors import MamError
+from mam.broker.host import process_identity as proof
+from mam.broker.host.process_identity import ProcessId
+from mam.control_plane.control_root.context import Mam, write_json
+from mam.control_plane.jobs.jobs import SessionBusy, need_session
+from mam.control_plane.registry.records import LIVE, Session, Worktree
+from mam.control_plane.sessions import occupancy as tree_owners
+from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions import sessions_yaml as projection
+from mam.wrappers import process
+from mam.wrappers.mux.protocol import LookFailed
+
+Say = Callable[[str], None]
+
+
+class StillBusy(SessionBusy):
+    remedy_text = "wait with `mam job wait {job}`, cancel it, or give --force"
+
+
+class PlaceGone(MamError):
+    code = "place_gone"
+    exit_code = 2
+    message = "{path}, where {session} lives, is gone"
+    remedy_text = "{hint}, then `mam agent resume {session}`"
+
+
+class OtherPlace(MamError):
+    code = "other_place"
+    exit_code = 2
+    message = "{session} lives in {own}, not in {asked}"
+    remedy_text = "conversations belong to their directory: `mam agent {verb} {session} --cwd {own}`"
+
+
+def resume(mam: Mam, name: str, *, cwd: Path | None = None, rebind: bool = False, say: Say = lambda _: None) -> Session:
+    """
+    Bring a session back with its conversation, in its own directory and with its own binding.
+
+    A session that is alive is left alone, but for a new binding with *rebind*.
+
+    Raises: UnknownSession, OtherPlace, OtherBinding, PlaceGone, TreeTaken, TreeUnready, LookFailed.
+    """
+    with mam.registry.view() as view:
+        need_session(view, name)
+    with seats.alone(mam, name):
+        return _resume(mam, name, cwd, rebind=rebind, say=say)
+
+
+def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Say) -> Session:
+    with mam.registry.view() as view:
+        session = need_session(view, name)
+    _check_place(session, cwd, "resume")
+    if rebind:
+        session = _rebound(mam, name)
+    else:
+        seats.check_binding(mam, session)
+    if session.status in LIVE and seats.alive(session) is not False and _pane_lives(mam, session):
+        say(f"{name} is alive already")
+        projection.write(mam)
+        return session
+    if not Path(session.cwd).is_dir():
+        raise PlaceGone(session=name, path=session.cwd, hint=_way_back(mam, session.cwd))
+    cli = catalog.find(session.agent)
+    seat = seats.seat_of(mam, session, cli)
+    continued = cli.resume(seat)
+    if continued is None and session.conversation:
+        # An id that was never flushed cannot be resumed, and some CLIs refuse it for a new conversation.
+        say("no conversation was kept: starting a fresh one")
+        session = replace(session, conversation=cli.new_conversation())
+        seat = seat._replace(conversation=session.conversation)
+    _clear_old(mam, session)
+    with mam.registry.transaction() as tx:
+        tree_owners.check_seat(tx, session)
+        seats.make_files(mam.layout, name)
+        tx.put(_reborn(session))
+    return seats.open_pane(mam, _reborn_row(mam, name), continued or cli.launch(seat), say)
+
+
+def _way_back(mam: Mam, cwd: str) -> str:
+    """How to have a directory again that is gone: a conversation belongs to its path."""
+    with mam.registry.view() as view:
+        ours = next((tree for tree in view.rows(Worktree) if Path(cwd).is_relative_to(tree.path)), None)
+    if ours is None:
+        return f"make it again at the same path (git worktree add {shlex.quote(cwd)} …)"
+    words = ["--branch", ours.branch, "--path", ours.path]
+    return f"`mam worktree prepare {ours.name} {shlex.join(words)}` makes it again"
+
+
+def _reborn(session: Session) -> Session:
+    return replace(
+        session,
+        status="starting",
+        generation=session.generation + 1,
+        incarnation=seats.new_incarnation(after=session.incarnation),
+        pane="",
+        updated_at=now_ms(),
+        pid=None,
+        pid_start=None,
+        boot_id=None,
+        agent_pid=None,
+        agent_start=None,
+        presence=None,
+        screen=None,
+        screen_text=None,
+        screen_at=None,
+        ended_reason=None,
+        exit_code=None,
+    )
+
+
+def _reborn_row(mam: Mam, name: str) -> Session:
+    with mam.registry.view() as view:
+        return need_session(view, name)
+
+
+def _rebound(mam: Mam, name: str) -> Session:
+    with mam.registry.transaction() as tx:
+        session = replace(need_session(tx, name), binding=json.dumps(mam.layout.binding()), updated_at=now_ms())
+        tx.put(session)
+    return session
+
+
+def _pane_lives(mam: Mam, session: Session) -> bool:
+    """Whether the pane is there and not dead; True as well where nobody could look."""
+    try:
+        panes = seats.multiplexer(mam, session).panes()
+    except LookFailed as error:
+        return error.code != "mux_gone"
+    pane = seats.own_pane(mam, session, panes)
+    return pane is not None and not pane.dead
+
+
+def _clear_old(mam: Mam, session: Session) -> None:
+    """End what is left of the session's last life: processes proven to be its own, its panes."""
+    for left in (seats.runner_id(session), seats.agent_id(session)):
+        if left is not None and proof.alive(left):
+            process.end_group(left)
+    try:
+        seats.close_panes(mam, session)
+    except LookFailed:
+        pass
+
+
+def _check_place(session: Session, cwd: Path | None, verb: str) -> None:
+    """The directory that a caller names must be the pane's own, wherever the registry lies. Raises OtherPlace."""
+    if cwd is not None and cwd.resolve() != Path(session.cwd).resolve():
+        own = shlex.quote(session.cwd)
+        raise OtherPlace(session=session.name, own=own, asked=str(cwd), verb=verb)
+
+
+def stop(mam: Mam, name: str, *, cwd: Path | None = None, force: bool = False, say: Say = lambda _: None) -> Session:
+    """
+    End the agent and close its pane; the row and the conversation stay. Stopping twice is harmless.
+
+    Raises: UnknownSession, OtherPlace, OtherBinding; SessionBusy where a job is open, unless *force*.
+    """
+    with mam.registry.view() as view:
+        session = need_session(view, name)
+    _check_place(session, cwd, "stop")
+    seats.check_binding(mam, session)
+    with seats.alone(mam, name):
+        return _stop(mam, name, force=force, say=say)
+
+
+def _stop(mam: Mam, name: str, *, force: bool, say: Say) -> Session:
+    # First the word, then the deed: whoever sees the processes end must know that it was wanted.
+    with mam.registry.transaction() as tx:
+        current = need_session(tx, name)
+        job = tx.open_job(name)
+        if job is not None and not force:
+            raise StillBusy(session=name, job=job.id)
+        stopped = replace(current, status="stopped", ended_reason="stopped", presence=None, screen="gone")
+        stopped = replace(stopped, updated_at=now_ms())
+        tx.put(stopped)
+    runner = seats.runner_id(current)
+    if runner is not None and proof.alive(runner):
+        say(f"ending {name}")
+        _terminate(runner)
+    agent = seats.agent_id(current)
+    if agent is not None:
+        process.end_group(agent)
+    try:
+        seats.close_panes(mam, current)
+    except LookFailed as error:
+        say(f"the pane could not be closed: {error}")
+    projection.write(mam)
+    spool.wake(mam.layout.monitor_wake)
+    return stopped
+
+
+def purge(mam: Mam, name: str) -> list[Path]:
+    """
+    Remove an ended session for good: its conversation, its key, its row. Its jobs and the audit stay.
+
+    What was removed is noted in `.mam/run/NAME/purged.json` before it is, so an interrupted purge can be run again.
+    Raises UnknownSession, SessionBusy for one that is alive.
+    """
+    with seats.alone(mam, name):
+        with mam.registry.view() as view:
+            session = need_session(view, name)
+        if session.status in LIVE:
+            raise SessionBusy(session=name, job="it is alive: stop it first")
+        seat = seats.seat_of(mam, session, cli := catalog.find(session.agent))
+        kept = list(cli.conversation_files(seat))
+        note = {"at": now_ms(), "conversation": session.conversation, "cwd": session.cwd}
+        write_json(mam.layout.run_dir(name) / "purged.json", {**note, "files": [str(path) for path in kept]})
+        for path in kept:
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        seats.remove_files(mam.layout, name)
+        with mam.registry.transaction() as tx:
+            tx.drop(session)  # last: while the row is there, the purge can be run again
+        projection.write(mam)
+        return kept
+
+
+def _terminate(runner: ProcessId, wait_s: float = 8.0) -> None:
+    """Ask the runner to end its agent and itself; KILL after *wait_s*."""
+    for sign in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.kill(runner.pid, sign)
+        except ProcessLookupError:
+            return
+        deadline = time.monotonic() + wait_s
+        while time.monotonic() < deadline:
+            if not proof.alive(runner):
+                return
+            time.sleep(0.01)

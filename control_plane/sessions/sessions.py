@@ -1,0 +1,189 @@
+"""Agent sessions: asked for, made, waited for, spoken to. Their lives begin and end in lives.py."""
+
+import json
+import os
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from mam.agents import catalog
+from mam.agents.protocol import AgentCli, Launch
+from mam.broker import spool
+from mam.broker.envelope import topics
+from mam.broker.envelope.payloads import now_ms
+from mam.broker.errors import MamError, Usage
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.jobs.jobs import SessionNotRunning, need_session
+from mam.control_plane.registry.records import LIVE, Order, Session
+from mam.control_plane.sessions import occupancy as tree_owners
+from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions.occupancy import TreeUnready
+from mam.control_plane.worktrees import prepare as worktrees
+from mam.wrappers.mux import catalog as muxes
+
+Say = Callable[[str], None]
+
+
+SCREEN_STANDS_MS = 3000
+SENT_BYTES = 180_000
+
+
+class SessionExists(MamError):
+    code = "session_exists"
+    message = "there is an agent session {session} already ({status})"
+    remedy_text = "`mam agent resume {session}` continues it; choose another name for a new one"
+
+
+class NoDirectory(MamError):
+    code = "no_directory"
+    exit_code = 2
+    message = "{path} is no directory"
+    remedy_text = "create it first, or correct --cwd"
+
+
+class ProgramNotFound(MamError):
+    code = "agent_program_missing"
+    message = "there is no program {program!r} to run the agent"
+    remedy_text = "install it, or give the whole path of the program with --program"
+
+
+class Wish(NamedTuple):
+    """What `agent create` was asked for."""
+
+    name: str
+    agent: str
+    role: str = "creator"
+    cwd: Path | None = None
+    mux: str = "auto"
+    program: str = ""
+    args: Sequence[str] = ()
+    worktree: str = ""  # a worktree of MAM's own, in place of *cwd*
+
+
+def create(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Session:
+    """
+    Make a session and open its pane; returns as soon as the pane is open (see `await_ready`).
+
+    When it raises nothing is left: no row, no pane, no key.
+
+    Raises: BadName, UnknownAgent, UnknownWorktree, NoDirectory, SessionExists, TreeTaken, TreeUnready, MuxMissing,
+        ProgramNotFound, LookFailed.
+    """
+    topics.check_name(wish.name)
+    cli = catalog.find(wish.agent)
+    roles = [topics.check_name(role.strip(), "role") for role in wish.role.split(",")]
+    cwd = wish.cwd or (_place_in(mam, wish.worktree) if wish.worktree else mam.settings.cwd)
+    if not cwd.is_dir():
+        raise NoDirectory(path=str(cwd))
+    session = _new_row(mam, wish, cli, roles, cwd)
+    _check_program(cli.launch(seats.seat_of(mam, session, cli)), session, mam.settings.environ)
+    with seats.alone(mam, session.name):
+        _enter(mam, session)
+        try:
+            return seats.open_pane(mam, session, cli.launch(seats.seat_of(mam, session, cli)), say)
+        except BaseException:
+            with mam.registry.transaction() as tx:
+                tx.drop(session)
+            seats.remove_files(mam.layout, session.name)
+            raise
+
+
+def _place_in(mam: Mam, name: str) -> Path:
+    """The top of a prepared worktree. Raises UnknownWorktree, TreeUnready."""
+    with mam.registry.view() as view:
+        tree = worktrees.need(view, name)
+    if tree.state != "ready" or not Path(tree.path).is_dir():
+        raise TreeUnready(worktree=name, state=tree.state if tree.state != "ready" else "gone")
+    return Path(tree.path)
+
+
+def _new_row(mam: Mam, wish: Wish, cli: AgentCli, roles: Sequence[str], cwd: Path) -> Session:
+    """The row of a session that begins its first life. Raises MuxMissing."""
+    kind = muxes.choose(wish.mux, mam.settings.environ)
+    now = now_ms()
+    return Session(
+        name=wish.name,
+        agent=wish.agent,
+        role=",".join(roles),
+        status="starting",
+        generation=1,
+        incarnation=seats.new_incarnation(),
+        mux=kind,
+        mux_server=mam.mux_server(kind),
+        pane="",
+        cwd=str(cwd),
+        program=wish.program,
+        args=json.dumps(list(wish.args)),
+        binding=json.dumps(mam.layout.binding()),
+        conversation=cli.new_conversation(),
+        created_at=now,
+        updated_at=now,
+    )
+
+
+def _enter(mam: Mam, session: Session) -> None:
+    try:
+        with mam.registry.transaction() as tx:
+            existing = tx.session(session.name)
+            if existing is not None:
+                raise SessionExists(session=session.name, status=existing.status)
+            tree_owners.check_seat(tx, session)
+            seats.make_files(mam.layout, session.name)
+            tx.put(session)
+    except sqlite3.IntegrityError as error:
+        raise SessionExists(session=session.name, status="new") from error
+
+
+def _check_program(launch: Launch, session: Session, environ: Mapping[str, str]) -> None:
+    program = launch.argv[0]
+    if os.sep in program:
+        candidates = [str(Path(session.cwd) / program)]
+    else:
+        candidates = [os.path.join(folder, program) for folder in environ.get("PATH", os.defpath).split(os.pathsep)]
+    if not any(os.path.isfile(path) and os.access(path, os.X_OK) for path in candidates):
+        raise ProgramNotFound(program=program)
+
+
+def await_ready(mam: Mam, name: str, *, wait_s: float, say: Say = lambda _: None) -> Session:
+    """
+    Wait until the agent's screen takes a prompt, asks something, or the agent is gone; at most *wait_s*.
+
+    The caller looks at ``status`` and ``screen`` of what comes back.
+    """
+    deadline = time.monotonic() + wait_s
+    last = ""
+    while True:
+        with mam.registry.view() as view:
+            session = need_session(view, name)
+        seen = f"{session.status}, screen: {session.screen or 'not seen yet'}"
+        if seen != last:
+            say(f"{name} is {seen}")
+            last = seen
+        # A screen that asks something may be one that is just being drawn: it counts when it stands.
+        stands = session.screen == "ready" or now_ms() - (session.screen_at or now_ms()) > SCREEN_STANDS_MS
+        settled = session.screen not in (None, "starting", "working") and session.status == "running" and stands
+        if settled or session.status not in LIVE or time.monotonic() > deadline:
+            return session
+        time.sleep(0.05)
+
+
+def send(mam: Mam, name: str, text: str) -> str:
+    """Queue free text for an agent's composer; returns the id under which its delivery will be reported."""
+    if not text.strip():
+        raise Usage(what="there is nothing to send", hint="give some text, or - to read it from standard input")
+    size = len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
+    if len(text) > 60_000 or size > SENT_BYTES:  # what no message could carry would be tried again and again
+        raise Usage(what=f"{len(text)} characters are too many", hint="write a file and send its path")
+    mam.check_place()
+    send_id = f"send-{secrets.token_hex(6)}"
+    with mam.registry.transaction() as tx:
+        session = need_session(tx, name)
+        if session.status not in LIVE:
+            raise SessionNotRunning(session=name, status=session.status)
+        data = json.dumps({"prompt": text, "deliver_within_s": max(1, round(mam.settings.deliver_within_s))})
+        tx.put(Order(send_id, name, "say", send_id, 1, session.incarnation, data, now_ms()))
+    spool.wake(mam.layout.monitor_wake)
+    return send_id

@@ -1,0 +1,83 @@
+"""What a runner's messages make of a session and of a delivery: pure functions over rows."""
+
+from dataclasses import replace
+
+from mam.broker.envelope.events import Delivery, Presence, Signal
+from mam.broker.envelope.payloads import HOOK_SIGNALS
+from mam.control_plane.jobs import state as job_machine
+from mam.control_plane.registry.records import LIVE, OPEN, Attempt, Job, Session
+
+
+def presence(session: Session, seen: Presence, *, now: int) -> Session:
+    """Note who is there. A presence of another incarnation is old news, whatever it says and whenever it comes."""
+    if seen.incarnation != session.incarnation:
+        return session
+    if not seen.online:
+        # A question, not an answer: the broker may have lost a healthy runner. The monitor looks at the process.
+        return replace(session, presence="offline", updated_at=now) if session.presence != "offline" else session
+    # A runner that speaks for the first time was given up too early; `stopped` stays, it was wanted.
+    given_up = session.status == "ended" and session.pid is None
+    after = replace(
+        session,
+        presence="online",
+        status="running" if session.status in LIVE or given_up else session.status,
+        ended_reason=None if given_up else session.ended_reason,
+        pid=seen.pid,
+        pid_start=seen.start_time,
+        boot_id=seen.boot_id,
+        agent_pid=seen.agent_pid,
+        agent_start=seen.agent_start,
+        version=seen.version,
+    )
+    return session if after == session else replace(after, updated_at=now)
+
+
+def signal(session: Session, seen: Signal, *, now: int) -> Session:
+    """Note what happened to the agent itself. What an earlier life said may come late, and says nothing of this one."""
+    if seen.incarnation is not None and seen.incarnation != session.incarnation:
+        return session
+    # Where the runner was found dead before its last words were read, they still say how the agent ended.
+    unexplained = session.status == "ended" and session.exit_code is None
+    if seen.name == "agent_exited" and (session.status in LIVE or unexplained):
+        return replace(
+            session,
+            status="ended",
+            ended_reason="its pane was closed" if seen.state == "hung_up" else "the agent ended",
+            exit_code=seen.exit_code,
+            screen_text=seen.evidence or session.screen_text,
+            screen="gone",
+            updated_at=now,
+        )
+    if seen.name in HOOK_SIGNALS and session.status in LIVE:
+        return replace(session, hook=seen.name, hook_at=now, updated_at=now)
+    if seen.name == "conversation_id" and seen.conversation_id and not session.conversation:
+        return replace(session, conversation=seen.conversation_id, updated_at=now)
+    return session
+
+
+def delivery(job: Job, attempt: Attempt, seen: Delivery, *, now: int) -> tuple[Job, Attempt]:
+    """Note how far a prompt has come. A refused one ends the attempt: nobody will paste it again by itself."""
+    if seen.state == "received":
+        after = replace(attempt, received_at=attempt.received_at or now)
+        moved = replace(job, state="dispatched", updated_at=now) if job.state == "queued" else job
+        return moved, after
+    after = replace(
+        attempt,
+        received_at=attempt.received_at or now,
+        delivery=seen.state,
+        delivery_reason=seen.reason or None,
+        delivery_evidence=seen.evidence or None,
+        delivered_at=(attempt.delivered_at or now) if seen.state in ("submitted", "unknown") else None,
+    )
+    moved = replace(job, state="dispatched", updated_at=now) if job.state == "queued" else job
+    begun = attempt.started_at is not None or attempt.delivery == "submitted"
+    if seen.reason == "restarted" and begun:
+        return job_machine.presume(moved, attempt, "lost", "its agent was ended and started anew", now=now)
+    if seen.state == "refused" and moved.state in OPEN and attempt.started_at is None:
+        return job_machine.presume(moved, after, "agent_blocked", f"prompt not delivered: {seen.reason}", now=now)
+    return moved, after
+
+
+def shows(session: Session, seen: Signal) -> bool:
+    """Whether what a runner saw on the screen is of this life of the session, and of an agent that lives."""
+    return session.status in LIVE and seen.incarnation in (None, session.incarnation)

@@ -1,0 +1,5 @@
+"""
+A tree and a branch for each writer: prepared, listed, committed, removed.
+
+Read first: prepare.py
+"""

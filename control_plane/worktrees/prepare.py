@@ -1,0 +1,236 @@
+"""
+Worktrees for writers: prepared, listed, removed. What cannot be undone is checked first, twice.
+
+Only rows of ours are ever acted on, each by its exact path. A row says what was
+begun, so a verb that died in the middle is simply run again.
+"""
+
+import contextlib
+import sqlite3
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+from mam.broker.envelope import topics
+from mam.broker.envelope.payloads import now_ms
+from mam.broker.errors import MamError
+from mam.broker.host import fault_points as faults
+from mam.broker.host import locks
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.registry.queries import View
+from mam.control_plane.registry.records import Worktree
+from mam.control_plane.registry.transactions import Transaction
+from mam.control_plane.worktrees import naming as tree_names
+from mam.control_plane.worktrees import provision as outfit
+from mam.control_plane.worktrees.naming import BranchTaken, NoCommit, PathTaken
+from mam.wrappers.git import command as git
+from mam.wrappers.git import dotgit as gitfiles
+from mam.wrappers.git import uncommitted as dirt
+from mam.wrappers.git import worktrees as trees
+from mam.wrappers.git.command import GitFailed
+
+Say = Callable[[str], None]
+
+
+class UnknownWorktree(MamError):
+    code = "unknown_worktree"
+    exit_code = 2
+    message = "there is no worktree {name!r}"
+    remedy_text = "`mam worktree list` shows them; `mam worktree prepare {name}` makes it"
+
+
+class Wish(NamedTuple):
+    """What `worktree prepare` was asked for. *branch* None: a new one of the worktree's own name."""
+
+    name: str
+    branch: str | None = None
+    base: str = "HEAD"
+    venv: bool | None = None  # None: where the project is Python
+    setup: str = ""
+    path: Path | None = None
+
+
+@contextmanager
+def repository_lock(mam: Mam) -> Generator[None]:
+    """One at a time adds or removes worktrees of this repository. Raises Busy after 60 s, NoRepository."""
+    shared = gitfiles.shared_dir(mam.layout.root)
+    if shared is None:
+        raise git.NoRepository(folder=str(mam.layout.root))
+    with locks.hold(shared / trees.LOCK, wait_s=60) as lock, git.keeping(lock):
+        yield
+
+
+def repository_is_busy(mam: Mam) -> bool:
+    """Whether somebody adds or removes worktrees at the moment: to be asked where nobody may be kept waiting."""
+    shared = gitfiles.shared_dir(mam.layout.root)
+    return shared is not None and locks.is_held(shared / trees.LOCK)
+
+
+@contextmanager
+def alone(mam: Mam, name: str) -> Generator[None]:
+    """One verb at a time works on one worktree. Raises Busy after 30 s."""
+    mam.check_place()
+    mam.layout.run.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locks.hold(mam.layout.run / f"worktree-{name}.lock"):
+        yield
+
+
+def is_worked_on(mam: Mam, name: str) -> bool:
+    """Whether some verb works on this worktree at the moment."""
+    return locks.is_held(mam.layout.run / f"worktree-{name}.lock")
+
+
+def need(view: View, name: str) -> Worktree:
+    """The worktree called *name* that is there. Raises UnknownWorktree."""
+    row = view.worktree(name)
+    if row is None or row.state == "removed":
+        raise UnknownWorktree(name=name)
+    return row
+
+
+def prepare(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Worktree:
+    """
+    A worktree that a creator can work in: branch, tree, submodules, excludes, its own venv.
+
+    Done again it completes what an interrupted one began and heals a tree that was
+    removed by hand. When it raises, branch, tree and row of a new one are gone.
+
+    Raises: BadName, PathTaken, BranchTaken, NoCommit, TreeLocked, OutfitFailed, GitFailed, Busy.
+    """
+    topics.check_name(wish.name, "worktree")
+    with alone(mam, wish.name):
+        with mam.registry.view() as view:
+            known = view.worktree(wish.name)
+        new = known is None or known.state == "removed"
+        row = _planned(mam, wish, known) if known is None or new else _same(known, wish)
+        try:
+            if _tree(mam, row, say) or row.state != "ready":
+                with repository_lock(mam):  # both write what all worktrees share
+                    git.exclude(mam.layout.root, *outfit.EXCLUDED)
+                    outfit.submodules(mam.layout.root, Path(row.path), say)
+                faults.point("worktree.submodules")
+                outfit.environment(mam, Path(row.path), venv=wish.venv, setup=wish.setup, say=say)
+                faults.point("worktree.fitted")
+            elif wish.setup:
+                say(f"{row.name} is ready already: --setup was not run again; run it in {row.path} yourself")
+            with mam.registry.transaction() as tx:
+                ready = replace(row, state="ready", updated_at=now_ms(), head_sha=None, detail=None)
+                tx.put(ready)
+                _note_branch(tx, mam)
+        except BaseException:
+            if row.state == "preparing":
+                _roll_back(mam, row, known if new else None, new=new)
+            raise
+    return ready
+
+
+def _same(row: Worktree, wish: Wish) -> Worktree:
+    """The row that is there, where *wish* does not mean another one. Raises BranchTaken, PathTaken."""
+    hint = f"`mam worktree remove {row.name}` first, or choose another name"
+    if wish.branch not in (None, row.branch):
+        raise BranchTaken(branch=str(wish.branch), why=f"{row.name} is on {row.branch}", hint=hint)
+    if wish.path is not None and wish.path.resolve() != Path(row.path).resolve():
+        raise PathTaken(path=str(wish.path), why=f"{row.name} is at {row.path}", hint=hint)
+    return row
+
+
+def _note_branch(tx: Transaction, mam: Mam) -> None:
+    """From the first worktree on the main checkout stays on its branch: the monitor reports a switch."""
+    branch = gitfiles.branch_of(mam.layout.root)
+    if branch and tx.meta("main_branch") is None:
+        tx.set_meta("main_branch", branch)
+
+
+def _planned(mam: Mam, wish: Wish, before: Worktree | None) -> Worktree:
+    """
+    The checked plan as a row `preparing`. Raises before anything is touched.
+
+    A worktree that was removed *before* comes back on its branch, and at its path: conversations belong to it.
+    """
+    root = mam.layout.root
+    kept = before.branch if before is not None and git.branch_tip(root, before.branch) is not None else None
+    wanted = kept if wish.branch is None else wish.branch
+    branch = tree_names.check_branch(root, wish.name if wanted is None else wanted)
+    path = wish.path or (Path(before.path) if before is not None else mam.layout.worktrees / wish.name)
+    tree_names.check_path(root, path)
+    tip = git.branch_tip(root, branch)
+    if wanted is None and tip is not None:
+        raise BranchTaken(branch=branch, why="it exists", hint=f"--branch {branch} takes it as it is")
+    with mam.registry.view() as view:
+        if branch == view.meta("main_branch"):
+            raise BranchTaken(branch=branch, why="it is the main checkout's", hint="choose another branch")
+    tree_names.check_free(root, branch, path, exists=tip is not None)
+    base = tip or git.resolve(root, wish.base)
+    if base is None:
+        raise NoCommit(revision=wish.base, folder=str(root), hint="make a first commit, or correct --base")
+    tree_names.make_parent(path)
+    now = now_ms()
+    row = Worktree(wish.name, str(path), branch, base, "preparing", int(tip is None), now, now)
+    try:
+        with mam.registry.transaction() as tx:
+            tx.put(row)
+    except sqlite3.IntegrityError as error:
+        raise BranchTaken(branch=branch, why="another worktree has its path or its branch", hint="--branch") from error
+    faults.point("worktree.row")
+    return row
+
+
+def _tree(mam: Mam, row: Worktree, say: Say) -> bool:
+    """Have the tree of *row* as it must be: kept, healed, or added; True where it was made now."""
+    root, path = mam.layout.root, Path(row.path)
+    with repository_lock(mam):
+        entry = trees.find(root, path)
+        if entry is not None and not trees.half_made(entry):
+            if not trees.is_ours(root, entry):
+                raise PathTaken(path=str(path), why="it is a worktree of another repository", hint="give --path")
+            if entry.branch != row.branch:
+                why = f"the worktree {row.name} is on {entry.branch or 'no branch'}"
+                raise BranchTaken(branch=row.branch, why=why, hint=f"git -C {path} switch {row.branch}")
+            return False
+        if entry is not None:
+            trees.check_unlocked(entry)
+        if path.is_dir() and any(path.iterdir()) and not (entry is not None and entry.locked == gitfiles.BEGUN):
+            raise PathTaken(path=str(path), why="files are there that no worktree has", hint="move them away")
+        if entry is not None:
+            say(f"healing {path}")
+        trees.discard(root, path)
+        say(f"adding {path} on {row.branch}")
+        if git.branch_tip(root, row.branch) is None:
+            trees.add_branch(root, path, row.branch, row.head_sha or row.base_sha)
+        else:
+            trees.add_existing(root, path, row.branch)
+    return True
+
+
+def _roll_back(mam: Mam, row: Worktree, before: Worktree | None, *, new: bool) -> None:
+    """
+    Leave nothing of a worktree that never was ready, but the note of the one *before* it.
+
+    Where somebody may have worked in it already (it was begun by another call), everything stays.
+    """
+    path = Path(row.path)
+    if gitfiles.own_dir(path) is not None and _worked_in(path, row, new=new):
+        return
+    with repository_lock(mam):
+        trees.discard(mam.layout.root, path)
+        if row.new_branch:
+            trees.drop_branch(mam.layout.root, row.branch, row.base_sha)
+    with mam.registry.transaction() as tx:
+        tx.drop(row) if before is None else tx.put(before)
+    drop_empty(mam)
+
+
+def drop_empty(mam: Mam) -> None:
+    """Remove the folder of the worktrees where the last one is gone."""
+    with contextlib.suppress(OSError):
+        mam.layout.worktrees.rmdir()
+
+
+def _worked_in(path: Path, row: Worktree, *, new: bool) -> bool:
+    """Commits, and in a tree that is not *new* any change; a setup that failed leaves changes of its own."""
+    try:
+        return git.resolve(path, "HEAD") != row.base_sha or (not new and bool(dirt.look(path)))
+    except GitFailed:
+        return not new

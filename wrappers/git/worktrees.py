@@ -1,0 +1,233 @@
+"""The worktrees of a repository: listed, added, discarded. Who calls holds the repository's worktree lock."""
+
+import contextlib
+import hashlib
+import os
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from mam.broker.errors import MamError
+from mam.broker.host import fault_points as faults
+from mam.wrappers.git import command as git
+from mam.wrappers.git import dotgit as gitfiles
+from mam.wrappers.git.command import GitFailed
+
+LOCK = "mam-worktrees.lock"  # in the shared git directory: git itself lets two adds race
+PRUNED_S = 0.02  # a prune that saw an entry half made takes it away a moment later
+
+
+class TreeLocked(MamError):
+    code = "tree_locked"
+    exit_code = 5
+    message = "the worktree {path} is locked: {reason}"
+    remedy_text = "`git worktree unlock {path}` if that no longer holds"
+
+
+class Tree(NamedTuple):
+    """One entry of `git worktree list`. *locked* is the reason, empty where none was given, None where not locked."""
+
+    path: Path
+    head: str | None
+    branch: str | None
+    bare: bool
+    locked: str | None
+    missing: bool
+
+
+def listed(folder: Path) -> list[Tree]:
+    """All worktrees of the repository, the main one first. Raises NoRepository, GitFailed."""
+    found = []
+    try:
+        said = _patiently(lambda: git.ask(folder, "worktree", "list", "--porcelain", "-z"))
+    except GitFailed as error:
+        if gitfiles.shared_dir(folder) is None:
+            raise git.NoRepository(folder=str(folder)) from error
+        raise
+    for record in said.split("\0\0"):
+        of: dict[str, str] = {}
+        for line in record.strip("\0").split("\0"):
+            name, _, value = line.partition(" ")
+            of[name] = value
+        if "worktree" in of:
+            path = Path(of["worktree"])
+            branch = of["branch"].removeprefix("refs/heads/") if "branch" in of else None
+            found.append(Tree(path, of.get("HEAD"), branch, "bare" in of, of.get("locked"), not path.is_dir()))
+    return found
+
+
+def _patiently(call: Callable[[], str]) -> str:
+    """Where git trips over the half-written files of a worktree that somebody adds at this moment, ask it again."""
+    for wait_s in (0.05, 0.2, 0.5):
+        try:
+            return call()
+        except GitFailed as error:
+            if not _tripped(error):
+                raise
+            time.sleep(wait_s)
+    return call()
+
+
+def _tripped(error: GitFailed) -> bool:
+    """Whether git failed because of what others do to the repository's worktrees without our lock."""
+    why = str(error.data["why"])
+    words = ("failed to read", "No such file or directory", "not a git repository")
+    return "worktrees/" in why and any(each in why for each in words)
+
+
+def find(folder: Path, path: Path) -> Tree | None:
+    """The entry of exactly *path*, however it was spelled; None where there is none."""
+    wanted = path.resolve()
+    return next((tree for tree in listed(folder) if tree.path.resolve() == wanted), None)
+
+
+def holder(folder: Path, branch: str) -> Path | None:
+    """Where *branch* is checked out, or None."""
+    return next((tree.path for tree in listed(folder) if tree.branch == branch), None)
+
+
+def half_made(tree: Tree) -> bool:
+    """Whether an `add` was interrupted: git marks that itself, or there is no work tree behind the entry."""
+    return tree.locked == gitfiles.BEGUN or tree.missing or gitfiles.own_dir(tree.path) is None
+
+
+def is_ours(folder: Path, tree: Tree) -> bool:
+    """Whether the work tree behind an entry of *folder*'s repository says itself that it belongs there."""
+    return _says_ours(folder, tree.path)
+
+
+def _says_ours(folder: Path, path: Path) -> bool:
+    own, shared = gitfiles.named_dir(path), gitfiles.shared_dir(folder)
+    return own is not None and shared is not None and own.parent.resolve() == shared / "worktrees"
+
+
+def forget_foreign(folder: Path) -> list[Path]:
+    """
+    In a copy of a repository: drop the entries of worktrees that are the original's; their paths.
+
+    Only where the tree is there and says that it belongs to another repository, which is there as well.
+    """
+    shared, gone = gitfiles.shared_dir(folder), []
+    for admin in sorted((shared / "worktrees").glob("*")) if shared is not None else []:
+        try:
+            tree = Path((admin / "gitdir").read_text("utf-8", "surrogateescape").removesuffix("\n")).parent
+        except OSError:
+            continue
+        if gitfiles.shared_dir(tree) not in (None, shared):
+            shutil.rmtree(admin)
+            gone.append(tree)
+    return gone
+
+
+def check_unlocked(tree: Tree) -> None:
+    """Raise TreeLocked where a person locked it: their word stands, also where the tree is not there at the moment."""
+    if tree.locked not in (None, gitfiles.BEGUN):
+        raise TreeLocked(path=str(tree.path), reason=tree.locked or "no reason given")
+
+
+def add_branch(folder: Path, path: Path, branch: str, base_sha: str) -> None:
+    """
+    Add a worktree on a new branch that begins at *base_sha*; when it raises, neither is left.
+
+    The branch first, by itself: only so is it known to be ours to delete. By sha and without tracking: writing the
+    shared configuration at once is what makes git fail.
+    """
+    nothing = "0" * len(base_sha)
+    gitfiles.unlock(folder, f"refs/heads/{branch}")
+    git.act(folder, "update-ref", "-m", f"mam: worktree {path.name}", f"refs/heads/{branch}", base_sha, nothing)
+    try:
+        add_existing(folder, path, branch)
+    except BaseException:
+        drop_branch(folder, branch, base_sha)
+        raise
+
+
+def add_existing(folder: Path, path: Path, branch: str) -> None:
+    """Add a worktree on an existing branch; when it raises, no tree is left."""
+    gitfiles.unlock(folder, f"refs/heads/{branch}")  # git locks it at the end of a checkout, and may die there
+    try:
+        faults.point("tree.add")
+        _add(folder, path, "--", str(path), branch)
+        faults.point("tree.added")
+    except BaseException:
+        discard(folder, path)
+        raise
+
+
+def add_detached(folder: Path, path: Path, sha: str) -> None:
+    """Add a worktree whose HEAD is exactly *sha*; when it raises, no tree is left."""
+    try:
+        faults.point("review.tree.add")
+        _add(folder, path, "--detach", "--", str(path), sha)
+        faults.point("review.tree.added")
+    except BaseException:
+        discard(folder, path)
+        raise
+
+
+def _add(folder: Path, path: Path, *words: str) -> None:
+    """
+    `git worktree add`, and again where a `git worktree prune` of somebody's took its entry while it was made.
+
+    git may even report success then, so the entry is looked at. Raises GitFailed.
+    """
+    was_empty = not path.is_dir() or not any(path.iterdir())
+    for left in range(4, -1, -1):
+        try:
+            git.act(folder, "worktree", "add", *words)
+            time.sleep(PRUNED_S)
+            if gitfiles.is_linked(folder, path):
+                return
+        except GitFailed as error:
+            if not left or not _tripped(error):
+                raise
+        if was_empty and _says_ours(folder, path):
+            shutil.rmtree(path)
+        discard(folder, path)
+    raise GitFailed(words="worktree add", folder=str(folder), why=f"the entry of {path} was removed while it was made")
+
+
+def discard(folder: Path, path: Path) -> None:
+    """
+    Remove one worktree with everything in it, whatever state an interruption left it in; twice is harmless.
+
+    Exactly this entry: `git worktree prune` would also forget trees on a disk that is not mounted. Files go only
+    where git knows the tree and the tree says the same of itself: what else lies at *path* is somebody's. They are
+    set aside in one step first, so that a half-deleted tree is never taken for one that somebody changed.
+
+    Raises TreeLocked, and GitFailed where other files lie in its place.
+    """
+    aside = _aside(path)
+    shutil.rmtree(aside, ignore_errors=True)  # of a discard that was interrupted
+    entry = find(folder, path)
+    if entry is not None:
+        check_unlocked(entry)
+        if is_ours(folder, entry):
+            faults.point("tree.discard")
+            entry.path.rename(aside)
+    if path.is_dir() and not path.is_symlink():
+        with contextlib.suppress(OSError):
+            path.rmdir()  # an add that was interrupted early leaves an empty one
+    if entry is not None:
+        if entry.locked == gitfiles.BEGUN:
+            git.act(folder, "worktree", "unlock", str(entry.path))
+        git.act(folder, "worktree", "remove", "--force", "--", str(entry.path))
+    gitfiles.drop_stump(folder, path)
+    shutil.rmtree(aside, ignore_errors=True)
+
+
+def _aside(path: Path) -> Path:
+    """Where a tree lies while it is deleted: beside itself, by a name that no tree has."""
+    return path.with_name(f".mam-gone-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}")
+
+
+def drop_branch(folder: Path, branch: str, base_sha: str) -> bool:
+    """Delete *branch* only while it still points at *base_sha*; True where it was deleted."""
+    gitfiles.unlock(folder, f"refs/heads/{branch}")
+    try:
+        git.act(folder, "update-ref", "-d", f"refs/heads/{branch}", base_sha)
+    except GitFailed:
+        return False
+    return True

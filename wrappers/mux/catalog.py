@@ -1,0 +1,36 @@
+"""The multiplexers by kind."""
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from mam.wrappers.mux import tmux
+from mam.wrappers.mux.headless import Headless
+from mam.wrappers.mux.protocol import Multiplexer, MuxMissing
+
+Maker = Callable[[str, Mapping[str, str], str], Multiplexer]
+
+# server, environment, the mam command -> a multiplexer
+MULTIPLEXERS: dict[str, Maker] = {
+    "tmux": lambda server, environ, mam: tmux.Tmux(server, environ, environ.get("MAM_TMUX_CONF") or "/dev/null"),
+    "headless": lambda server, environ, mam: Headless(Path(server), environ, mam),
+}
+
+
+def make(kind: str, server: str, environ: Mapping[str, str], mam: str) -> Multiplexer:
+    """The multiplexer of a session's row. Raises MuxMissing."""
+    maker = MULTIPLEXERS.get(kind)
+    if maker is None:
+        raise MuxMissing(name=kind, why=f"known are {', '.join(MULTIPLEXERS)}")
+    return maker(server, environ, mam)
+
+
+def choose(wanted: str, environ: Mapping[str, str]) -> str:
+    """The kind to use: the wanted one, or for `auto` tmux where it is installed. Raises MuxMissing."""
+    has_tmux = tmux.available(environ.get("PATH", ""))
+    if wanted == "auto":
+        return "tmux" if has_tmux else "headless"
+    if wanted not in MULTIPLEXERS:
+        raise MuxMissing(name=wanted, why=f"known are auto, {', '.join(MULTIPLEXERS)}")
+    if wanted == "tmux" and not has_tmux:
+        raise MuxMissing(name=wanted, why="there is no tmux on PATH")
+    return wanted

@@ -1,0 +1,124 @@
+"""
+The agent as a child in the pane's own terminal: in a process group of its own, in the foreground.
+
+No byte of its input or output passes through us. The runner leads the session,
+so when the runner dies the kernel hangs up on the agent.
+"""
+
+import os
+import signal
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from mam.broker.host import process_identity as proof
+from mam.broker.host.process_identity import ProcessId
+from mam.wrappers import process
+
+_EXEC_FAILED = 127
+
+
+SHELLS = frozenset(
+    ("sh", "bash", "rbash", "zsh", "dash", "ash", "ksh", "mksh", "fish", "csh", "tcsh", "nu", "xonsh", "pwsh", "elvish")
+)
+_WITH_A_VALUE = ("--rcfile", "--init-file", "--init-command", "--emulate", "-o", "+o", "-O", "+O", "-C")
+_WITH_COMMANDS = ("--command", "-command", "-file")
+
+
+def bare_shell(argv: Sequence[str]) -> bool:
+    """Whether *argv* is a shell that reads commands from its terminal: it would run a prompt line by line."""
+    words = argv[1:] if argv and os.path.basename(argv[0]) == "busybox" else argv
+    if not words or os.path.basename(words[0]).lstrip("-") not in SHELLS:
+        return False
+    options = iter(words[1:])
+    for word in options:
+        if word in _WITH_A_VALUE:
+            next(options, None)
+        elif word[:1] not in ("-", "+") or word.partition("=")[0].lower() in _WITH_COMMANDS:
+            return False  # a script, or a command
+        elif not word.startswith("--") and word[0] == "-":
+            if "c" in word:
+                return False
+            if "s" in word:
+                return True  # what follows are the script's words, and the script is what is typed
+    return True
+
+
+class Exited(NamedTuple):
+    code: int  # negative: the signal that ended it
+
+
+class Stopped(NamedTuple):
+    pass
+
+
+class AgentProcess:
+    def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, tty: int) -> None:
+        """Start *argv*. Call before any thread is started: a fork copies only the calling one."""
+        self._tty = tty
+        # A background group that sets the foreground would be stopped by this signal.
+        signal.signal(signal.SIGTTOU, signal.SIG_IGN)
+        pid = os.fork()
+        if pid == 0:
+            _become(argv, env, cwd, tty)
+        try:
+            os.setpgid(pid, pid)  # whoever of the two comes first; the other's call changes nothing
+        except (PermissionError, ProcessLookupError):
+            pass  # it has begun to run its program, or ended already
+        self.pid = pid
+        self.identity = proof.of(pid) or ProcessId(pid, "0", proof.boot_id())
+        self.exited: Exited | None = None
+
+    def poll(self) -> Exited | Stopped | None:
+        """What happened to it since the last call."""
+        if self.exited is not None:
+            return None
+        try:
+            pid, status = os.waitpid(self.pid, os.WNOHANG | os.WUNTRACED)
+        except ChildProcessError:
+            self.exited = Exited(0)
+            return self.exited
+        if pid == 0:
+            return None
+        if os.WIFSTOPPED(status):
+            return Stopped()
+        self.exited = Exited(os.waitstatus_to_exitcode(status))
+        return self.exited
+
+    def in_foreground(self) -> bool:
+        """Whether what is typed now would reach the agent, and not a shell or one of its tools."""
+        if self.exited is not None:
+            return False
+        try:
+            return os.tcgetpgrp(self._tty) == self.pid and not bare_shell(proof.command_line(self.pid))
+        except OSError:
+            return False
+
+    def wake_up(self) -> None:
+        """Give a stopped agent the terminal back and let it go on."""
+        try:
+            os.tcsetpgrp(self._tty, self.pid)
+            os.killpg(self.pid, signal.SIGCONT)
+        except OSError:
+            pass  # it ended meanwhile; poll says so
+
+    def end(self, wait_s: float) -> None:
+        """TERM, then KILL, to the agent's own group, children that outlive it included."""
+        process.end_group(self.identity, wait_s=wait_s)
+
+
+def _become(argv: Sequence[str], env: Mapping[str, str], cwd: str, tty: int) -> None:
+    """The child's side of the fork; never returns."""
+    try:
+        os.setpgid(0, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, ())
+        os.tcsetpgrp(tty, os.getpid())
+        for name in (signal.SIGTTOU, signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGHUP, signal.SIGTERM):
+            signal.signal(name, signal.SIG_DFL)
+        for name in (signal.SIGPIPE, signal.SIGXFSZ):  # Python itself ignores these
+            signal.signal(name, signal.SIG_DFL)
+        os.chdir(cwd)
+        os.execvpe(argv[0], list(argv), dict(env))
+    except OSError as error:
+        os.write(2, f"mam: cannot start {argv[0]}: {error}\r\n".encode("utf-8", "replace"))
+    finally:
+        os._exit(_EXEC_FAILED)

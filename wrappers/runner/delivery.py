@@ -1,0 +1,253 @@
+"""
+Bringing one prompt to one agent: at most one paste for each (job, attempt), submission verified.
+
+The intent is on disk before the paste. An intent without a result, found after
+a restart, is `unknown`: nobody can tell whether the paste happened, so it is
+never pasted again by itself.
+"""
+
+import enum
+import hashlib
+import json
+import os
+import secrets
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple, cast, get_args
+
+from mam.agents.protocol import AgentCli, Screen, Signal, tail
+from mam.broker import spool
+from mam.broker.envelope import keys
+from mam.broker.envelope.events import DeliveryReason, DeliveryState, Dispatch, Say
+from mam.broker.host import atomic_files as notes
+from mam.broker.host import fault_points as faults
+from mam.wrappers.mux.protocol import LookFailed, Multiplexer, PaneGone
+
+ENTER_AGAIN_S = 1.0
+ENTER_AT_MOST = 3
+LOOK_EVERY_S = 0.1
+BLIND_S = 1.0  # for agents whose draft cannot be seen: how long after Enter the prompt counts as taken
+
+
+class Outcome(NamedTuple):
+    state: DeliveryState
+    reason: DeliveryReason = ""
+    evidence: str = ""
+
+
+class Phase(enum.Enum):
+    WAITING = "waiting"  # for an agent that takes a prompt
+    PASTED = "pasted"  # for the pause before Enter
+    CHECKING = "checking"  # for a sign that the prompt was submitted
+    DONE = "done"
+
+
+class Ledger:
+    """The deliveries of one session on disk: ``<job>-<attempt>`` holds the intent, later the result."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        folder.mkdir(mode=0o700, exist_ok=True)
+
+    def path(self, job: str, attempt: int) -> Path:
+        return self._folder / f"{job}-{attempt}"
+
+    def intend(self, job: str, attempt: int, by: str) -> None:
+        """
+        Record durably that *by* may paste from now on; again where a try of its own failed half-way.
+
+        Raises FileExistsError where somebody else may have pasted.
+        """
+        path, content = self.path(job, attempt), json.dumps({"by": by}).encode()
+        try:
+            keys.write_private(path, content)
+        except FileExistsError:
+            if path.read_bytes() != content:
+                raise
+        spool.sync_folder(self._folder)
+
+    def result(self, job: str, attempt: int) -> Outcome | None:
+        """The recorded result; `unknown` for an intent without one; None where nothing was ever tried."""
+        path = self.path(job, attempt)
+        if not path.exists():
+            return None
+        content = notes.read(path)
+        state, reason = content.get("state"), content.get("reason")
+        if state not in get_args(DeliveryState) or reason not in get_args(DeliveryReason):
+            return Outcome("unknown", "restarted", "the runner ended between the paste and its result")
+        return Outcome(cast("DeliveryState", state), cast("DeliveryReason", reason), str(content.get("evidence", "")))
+
+    def conclude(self, job: str, attempt: int, outcome: Outcome) -> None:
+        target = self.path(job, attempt)
+        partial = target.with_name(f".{target.name}")
+        partial.write_text(json.dumps(outcome._asdict()), "utf-8")
+        descriptor = os.open(partial, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        faults.point("delivery.conclude")
+        partial.replace(target)
+
+
+class Delivery:
+    """One dispatch on its way. `step` does what is due and says when it wants to be called again."""
+
+    def __init__(
+        self,
+        job: str,
+        attempt: int,
+        order: Say,
+        *,
+        agent: AgentCli,
+        mux: Multiplexer,
+        pane: str,
+        ledger: Ledger,
+        in_foreground: Callable[[], bool],
+        now: float,
+    ) -> None:
+        self.job, self.attempt, self.order = job, attempt, order
+        self.started_seen = False  # set by the runner: the agent's own word is the best proof of submission
+        self._agent, self._mux, self._pane, self._ledger = agent, mux, pane, ledger
+        self._in_foreground = in_foreground
+        self._deadline = now + order.deliver_within_s
+        self._own = secrets.token_hex(8)
+        self.phase = Phase.WAITING
+        self._due = now
+        self._enters = 0
+        self._entered_at = 0.0
+        self._draft_seen = False
+        self._before = ""
+
+    @property
+    def due(self) -> float:
+        return self._due
+
+    def step(self, now: float) -> Outcome | None:
+        """Go on, if it is time; the outcome once there is one. Never raises for a pane or a disk that is away."""
+        if now < self._due or self.phase is Phase.DONE:
+            return None
+        self._due = now + LOOK_EVERY_S  # also where the step fails: nobody may call it again at once
+        try:
+            outcome = self._step(now)
+        except (PaneGone, LookFailed) as error:
+            outcome = self._held_up(now, "not_foreground", str(error))
+        except OSError as error:  # the disk refuses: the job may not be held for ever by a prompt that comes too late
+            outcome = self._held_up(now, "unsubmitted", str(error))
+        if outcome is not None:
+            self.phase = Phase.DONE
+            if self._ledger.path(self.job, self.attempt).exists():
+                try:
+                    self._ledger.conclude(self.job, self.attempt, outcome)
+                except OSError:
+                    pass  # the bus still tells it; after a restart it is unknown, which is true as well
+        return outcome
+
+    def _step(self, now: float) -> Outcome | None:
+        match self.phase:
+            case Phase.WAITING:
+                return self._wait(now)
+            case Phase.PASTED:
+                return self._enter(now)
+            case Phase.CHECKING:
+                return self._check(now)
+            case Phase.DONE:
+                return None
+
+    def _held_up(self, now: float, reason: DeliveryReason, why: str) -> Outcome | None:
+        self._due = now + LOOK_EVERY_S
+        if now < self._deadline:
+            return None
+        if self.phase is Phase.WAITING:
+            return Outcome("refused", reason, why)
+        return Outcome("unknown", "unsubmitted", why)
+
+    def _wait(self, now: float) -> Outcome | None:
+        screen = self._mux.screen(self._pane)
+        blocked = self._obstacle(screen)
+        if blocked is None and now < self._deadline:  # a runner that was stopped finds its time over
+            if not self._brief_is_intact():
+                return Outcome("refused", "brief_altered", "the brief is not the one that was delegated")
+            self._before = screen.text
+            try:
+                self._ledger.intend(self.job, self.attempt, self._own)
+            except FileExistsError:
+                return self._ledger.result(self.job, self.attempt)
+            faults.point("delivery.paste")
+            self.phase = Phase.PASTED
+            try:
+                self._mux.paste(self._pane, self.order.prompt)
+            except (PaneGone, LookFailed) as error:
+                # Part of it may have arrived, so it is neither tried again nor submitted.
+                return Outcome("unknown", "unsubmitted", str(error))
+            self._due = now + self._agent.submit_pause_s
+            return None
+        if now >= self._deadline:
+            return Outcome("refused", blocked or "unsubmitted", tail(screen))
+        self._due = now + LOOK_EVERY_S
+        return None
+
+    def _obstacle(self, screen: Screen) -> DeliveryReason | None:
+        if not self._in_foreground():
+            return "not_foreground"
+        signal = self._agent.read(screen)
+        if signal in (Signal.ASKING, Signal.DIALOG):
+            return "dialog"
+        if signal not in (Signal.READY, Signal.ERROR):  # whether a failure still holds, only a prompt can tell
+            return "busy"
+        return "draft" if self._agent.draft(screen) else None
+
+    def _brief_is_intact(self) -> bool:
+        if not isinstance(self.order, Dispatch):
+            return True
+        try:
+            content = Path(self.order.brief_path).read_bytes()
+        except OSError:
+            return False
+        return hashlib.sha256(content).hexdigest() == self.order.brief_sha256
+
+    def _enter(self, now: float) -> Outcome | None:
+        screen = self._mux.screen(self._pane)
+        self._draft_seen = self._draft_seen or self._agent.draft(screen)
+        if not self._takes_keys(screen):
+            self._due = now + LOOK_EVERY_S
+            return Outcome("unknown", "unsubmitted", tail(screen)) if now >= self._deadline else None
+        faults.point("delivery.enter")
+        self._mux.press(self._pane, "Enter")
+        self._enters += 1
+        self._entered_at = now
+        self.phase = Phase.CHECKING
+        self._due = now + LOOK_EVERY_S / 2
+        return None
+
+    def _check(self, now: float) -> Outcome | None:
+        if self.started_seen:
+            return Outcome("submitted")
+        screen = self._mux.screen(self._pane)
+        waits = self._agent.draft(screen)
+        self._draft_seen = self._draft_seen or waits
+        if not waits and self._taken(screen, now):
+            return Outcome("submitted")
+        self._due = now + LOOK_EVERY_S
+        if now - self._entered_at < ENTER_AGAIN_S:
+            return None
+        if waits and self._enters < ENTER_AT_MOST and self._takes_keys(screen):
+            # Only Enter is repeated, and only while our text still stands there: never the paste.
+            self._mux.press(self._pane, "Enter")
+            self._enters += 1
+            self._entered_at = now
+            return None
+        if now >= self._entered_at + self._agent.ready_within_s:
+            return Outcome("refused" if waits else "unknown", "unsubmitted", tail(screen))
+        return None
+
+    def _takes_keys(self, screen: Screen) -> bool:
+        """Whether Enter would reach the agent's composer, and not a dialog or another program."""
+        asks = self._agent.read(screen) in (Signal.ASKING, Signal.DIALOG)
+        return self._in_foreground() and not asks
+
+    def _taken(self, screen: Screen, now: float) -> bool:
+        """Whether a composer without our text means that the prompt was sent, and not that it never arrived."""
+        if self._draft_seen or self._agent.read(screen) is Signal.WORKING:
+            return True
+        return screen.text != self._before and now - self._entered_at >= BLIND_S

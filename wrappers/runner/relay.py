@@ -1,0 +1,88 @@
+"""Carries a spool to the bus, again and again, until each event is settled."""
+
+import base64
+import json
+import time
+from pathlib import Path
+
+from mam.broker import spool
+from mam.broker.bus.protocol import Bus
+from mam.broker.spool import Spooled
+
+FIRST_RETRY_S = 2.0
+LAST_RETRY_S = 60.0
+AT_ONCE = 500  # a long backlog must not keep the runner from everything else
+BURY_TRIES = 20
+BURY_AGE_S = 3600.0
+
+
+class Relay:
+    def __init__(self, folder: Path, dead: Path) -> None:
+        self._folder, self._dead = folder, dead
+        self._tries: dict[str, tuple[int, float]] = {}  # id -> tries so far, when the next one is due
+
+    def send(self, bus: Bus | None, now: float) -> list[Spooled]:
+        """Publish what is due; return what was handed over for the first time."""
+        fresh: list[Spooled] = []
+        sent = 0
+        entries = spool.entries(self._folder)
+        waiting = {entry.id for entry in entries}
+        self._tries = {event_id: known for event_id, known in self._tries.items() if event_id in waiting}
+        for entry in entries:
+            if sent >= AT_ONCE:
+                break
+            if not entry.beat and entry.id in self._tries and (bus is None or now < self._tries[entry.id][1]):
+                continue  # not due: its content is not even read
+            item = spool.load(entry)
+            if item is None:
+                continue
+            if item.beat:
+                if bus is not None:
+                    bus.publish(item.topic, item.wire, qos=0)
+                item.path.unlink(missing_ok=True)  # a heartbeat that comes late says nothing
+                continue
+            tries, due = self._tries.get(item.id, (0, 0.0))
+            if item.id not in self._tries:
+                fresh.append(item)
+                self._tries[item.id] = (0, now)
+            if now < due or bus is None or not bus.publish(item.topic, item.wire):
+                continue
+            sent += 1
+            tries += 1
+            self._tries[item.id] = (tries, now + min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** (tries - 1)))
+            try:
+                if tries >= BURY_TRIES and time.time() - item.path.stat().st_mtime > BURY_AGE_S:
+                    spool.bury(item, self._dead)  # nobody could answer it: it was never authenticated
+            except FileNotFoundError:
+                pass  # the monitor swept it meanwhile
+        return fresh
+
+    def hurry(self) -> None:
+        """Make everything due at once: the road is open again."""
+        self._tries = {event_id: (tries, 0.0) for event_id, (tries, _) in self._tries.items()}
+
+    def settle(self, ids: set[str]) -> None:
+        spool.settle(self._folder, ids)
+        for event_id in ids:
+            self._tries.pop(event_id, None)
+
+    @staticmethod
+    def peek(item: Spooled) -> tuple[str, int]:
+        """Kind and attempt of an event of our own agent, unverified: used for timing, never for truth."""
+        body = body_of(item.wire)
+        attempt = body.get("attempt")
+        return str(body.get("kind", "")), attempt if isinstance(attempt, int) else 0
+
+    @staticmethod
+    def kind_of(wire: bytes) -> str:
+        """The kind that a message claims, unverified: used to choose what to drop when there is too much."""
+        return str(body_of(wire).get("kind", ""))
+
+
+def body_of(wire: bytes) -> dict[str, object]:
+    try:
+        text = json.loads(wire)["body"]
+        body = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}

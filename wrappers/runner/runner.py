@@ -1,0 +1,336 @@
+"""
+The runner: lives in the pane, starts the agent, holds its presence, delivers prompts, relays its events.
+
+One thread does everything; the bus and the signals only wake it. It never ends
+because of the bus or the disk: while the agent lives, somebody must watch it.
+"""
+
+import logging
+import os
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from logging.handlers import RotatingFileHandler
+from pathlib import Path
+from typing import Any
+
+from mam.agents import catalog
+from mam.agents.protocol import Signal, tail
+from mam.broker import spool
+from mam.broker.envelope import keys, topics
+from mam.broker.envelope.events import Cancel, Dispatch, Say, SessionMessage, Settled
+from mam.broker.envelope.events import Event as Checked
+from mam.broker.envelope.payloads import now_ms
+from mam.broker.envelope.signing import EventRefused
+from mam.broker.errors import MamError
+from mam.broker.host import atomic_files as notes
+from mam.broker.host import process_identity as proof
+from mam.broker.host import rotated_log as logs
+from mam.broker.spool import Spooled
+from mam.wrappers import process
+from mam.wrappers.mux import catalog as muxes
+from mam.wrappers.mux.protocol import LookFailed, PaneGone
+from mam.wrappers.runner import launch_spec as launch
+from mam.wrappers.runner.agent_process import AgentProcess, Exited, Stopped
+from mam.wrappers.runner.bus_session import Connect, Link, connector
+from mam.wrappers.runner.delivery import Delivery, Ledger, Outcome, Phase
+from mam.wrappers.runner.launch_spec import LaunchSpec
+
+_log = logging.getLogger("mam.runner")
+
+LOOK_EVERY_S = 2.0
+IDLE_LOOKS_S = 6.0  # while nothing is asked of a ready agent: `why` looks for itself
+FIRST_LOOKS_S = 0.2  # until the agent is seen ready for the first time
+HOOK_DRAWS_S = 1.0
+IDLE_S = 2.0  # a lost wake costs at most this
+STOP_WAIT_S = 5.0
+FLUSH_S = 2.0
+EVIDENCE_CHARS = 2000
+
+
+class Runner:
+    def __init__(self, spec: LaunchSpec, pane: str, environ: Mapping[str, str], connect: Connect, tty: int) -> None:
+        self._spec = spec
+        self._pane = pane
+        self._cli = catalog.find(spec.agent)
+        self._mux = muxes.make(spec.mux, spec.mux_server, environ, spec.mam)
+        self._run_dir = Path(spec.run_dir)
+        self._ledger = Ledger(self._run_dir / "deliveries")
+        self._link = Link(spec, connect)
+        self._fifo = os.open(self._run_dir / "wake", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        self._delivery: Delivery | None = None
+        self._open: tuple[str, int] | None = None  # the attempt that gets heartbeats
+        self._taken: set[tuple[str, int]] = set()  # what this runner brought to an end, whatever end
+        self._open_key = self._next_key = b""  # of the open attempt, and of the one that is being delivered
+        self._beat_due = self._look_due = 0.0
+        self._signal: Signal | None = None
+        self._was_ready = False
+        self._ending = False
+        self._how = ""
+        self._write_note("runner.json", proof.me()._asdict())
+        self._guarded(self._disown)
+        self.agent = AgentProcess(spec.argv, {**spec.env_defaults, **environ, **spec.env}, spec.cwd, tty)
+
+    # -- the loop -----------------------------------------------------------------
+
+    def run(self) -> int:
+        """Serve until the agent ended; return its exit code (128 + the signal that ended it)."""
+        self._hold_signals()
+        self._guarded(self._link.open, self.agent.identity)
+        while self.agent.exited is None:
+            if self._ending:
+                self.agent.end(STOP_WAIT_S)
+            now = time.monotonic()
+            for step in (self._reap, self._obey_all, self._deliver, self._carry, self._beat, self._look, self._attend):
+                self._guarded(step, now)
+            if self.agent.exited is None:
+                self._sleep(now)
+        code = self.agent.exited.code
+        self._guarded(self._say_goodbye, code)
+        self._link.close()
+        return code if code >= 0 else 128 - code
+
+    def _guarded(self, step: Callable[..., None], *args: Any) -> None:
+        """A full disk, a lost pane or a refused file must not leave the agent without its runner."""
+        try:
+            step(*args)
+        except (OSError, MamError, ValueError) as error:
+            _log.warning("%s: %s", step.__name__, error)
+
+    def _sleep(self, now: float) -> None:
+        due = min(now + IDLE_S, self._look_due)
+        if self._delivery is not None:
+            due = min(due, self._delivery.due)
+        if self._open is not None:
+            due = min(due, self._beat_due)
+        self._rest(due - time.monotonic())
+
+    def _rest(self, wait_s: float) -> None:
+        """Sleep until something happens, at most *wait_s*."""
+        ready, _, _ = select.select([self._link.wake_read, self._fifo], [], [], max(0.0, wait_s))
+        for descriptor in ready:
+            try:
+                os.read(descriptor, 4096)
+            except BlockingIOError:
+                pass
+
+    def _hold_signals(self) -> None:
+        signal.set_wakeup_fd(self._link.wake_descriptor, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._end_soon)
+        signal.signal(signal.SIGHUP, self._hung_up)
+        # Keys typed in the pane are the agent's.
+        for name in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN):
+            signal.signal(name, signal.SIG_IGN)
+
+    def _end_soon(self, *_: object) -> None:
+        self._ending = True
+
+    def _hung_up(self, *_: object) -> None:
+        self._ending, self._how = True, "hung_up"
+
+    def _attend(self, now: float) -> None:
+        self._link.attend()
+        if self._link.announce():
+            self._signal, self._look_due = None, now  # what the screen shows is said again
+
+    def _carry(self, now: float) -> None:
+        for item in self._link.carry(now):
+            self._note(item)
+
+    # -- the agent ----------------------------------------------------------------
+
+    def _reap(self, now: float) -> None:
+        match self.agent.poll():
+            case Stopped():
+                self._link.say("signal", {"name": "agent_stopped", "state": "continued"})
+                self.agent.wake_up()
+            case Exited(code):
+                _log.info("the agent ended with %d", code)
+
+    def _look(self, now: float) -> None:
+        if now < self._look_due:
+            return
+        busy = self._open is not None or self._delivery is not None or self._signal is not Signal.READY
+        every_s = FIRST_LOOKS_S if not self._was_ready else LOOK_EVERY_S if busy else IDLE_LOOKS_S
+        self._look_due = now + every_s
+        try:
+            screen = self._mux.screen(self._pane)
+        except (PaneGone, LookFailed):
+            return  # could not look: nothing is known, nothing is said
+        seen = self._cli.read(screen)
+        self._was_ready = self._was_ready or seen is Signal.READY
+        if seen is self._signal:
+            return
+        data = {"name": "screen", "state": seen.value, "evidence": tail(screen)[-EVIDENCE_CHARS:]}
+        if self._link.say("signal", data, keep=False):
+            self._signal = seen
+
+    def _say_goodbye(self, code: int) -> None:
+        try:
+            evidence = tail(self._mux.screen(self._pane))[-EVIDENCE_CHARS:]
+        except (PaneGone, LookFailed):
+            evidence = ""
+        self._link.say("signal", {"name": "agent_exited", "state": self._how, "exit_code": code, "evidence": evidence})
+        deadline = time.monotonic() + FLUSH_S
+        while self._link.connected and spool.entries(self._spec.spool) and time.monotonic() < deadline:
+            self._carry(time.monotonic())
+            self._obey_all(time.monotonic())
+            self._rest(0.02)
+
+    def _note(self, item: Spooled) -> None:
+        """Learn from what the agent says on its way out: `started` proves a delivery, `report` ends an attempt."""
+        place, (kind, attempt) = topics.parse(item.topic), self._link.relay.peek(item)
+        if place is not None and place.place == "events" and kind == "signal":
+            # A hook speaks before its question is drawn. What the screen shows after that is told in any case: who
+            # answered at once left no question to be seen.
+            self._signal, self._look_due = None, time.monotonic() + HOOK_DRAWS_S
+        if place is None or place.place != "job":
+            return
+        current = self._delivery
+        if kind == "started" and current and (current.job, current.attempt) == (place.owner, attempt):
+            current.started_seen = True
+        if kind == "report" and self._open == (place.owner, attempt):
+            self._close_attempt()
+
+    def _disown(self) -> None:
+        """The attempt that was open when an earlier runner died went down with its agent: say so."""
+        before = notes.read(self._run_dir / "open.json")
+        job, attempt = before.get("job"), before.get("attempt")
+        if isinstance(job, str) and isinstance(attempt, int):
+            self._report_delivery(job, attempt, Outcome("unknown", "restarted"))
+        self._write_note("open.json", {})
+
+    def _close_attempt(self) -> None:
+        self._open = None
+        self._write_note("open.json", {})
+
+    def _write_note(self, name: str, content: Mapping[str, object]) -> None:
+        """A small file for the agent's own verbs, which never ask the network."""
+        notes.write(self._run_dir / name, content)
+
+    # -- what the monitor wants ---------------------------------------------------
+
+    def _obey_all(self, now: float) -> None:
+        while True:
+            try:
+                message = self._link.receive()
+            except EventRefused as error:
+                _log.warning("a message was refused: %s", error)
+                continue
+            if message is None:
+                return
+            self._guarded(self._obey, message)
+
+    def _obey(self, message: Checked[SessionMessage]) -> None:
+        frame, data = message
+        match data:
+            case Settled():
+                self._link.relay.settle({item.id for item in data.items})
+            case Say() if frame.job:
+                self._accept(frame.job, frame.attempt, data)
+            case Cancel() if frame.job:
+                self._cancel(frame.job, frame.attempt)
+
+    def _accept(self, job: str, attempt: int, order: Say) -> None:
+        current = self._delivery
+        if current is not None and (current.job, current.attempt) == (job, attempt):
+            return  # sent again while under way
+        done = self._ledger.result(job, attempt)
+        if done is not None:
+            if isinstance(order, Dispatch) and done.state == "submitted" and (job, attempt) not in self._taken:
+                # Whoever submitted it died before it could note or say so, and its agent with it: both are said.
+                self._report_delivery(job, attempt, done)
+                done = Outcome("unknown", "restarted")
+            self._report_delivery(job, attempt, done)
+            return
+        if current is not None and not self._gives_way(current, order, job):
+            self._report_delivery(job, attempt, Outcome("refused", "busy", f"{current.job} is being delivered"))
+            return
+        left_s = _left_s(order)
+        if left_s <= 0:
+            _log.warning("%s came too late to be typed", job)
+            return  # its job was given up, or whoever sent it was told that it did not arrive
+        if isinstance(order, Dispatch):
+            self._next_key = keys.load(Path(order.key_file))
+        else:
+            order = order.model_copy(update={"deliver_within_s": left_s})
+        self._link.say("delivery", {"state": "received"}, job=job, attempt=attempt)
+        self._delivery = Delivery(
+            job,
+            attempt,
+            order,
+            agent=self._cli,
+            mux=self._mux,
+            pane=self._pane,
+            ledger=self._ledger,
+            in_foreground=self.agent.in_foreground,
+            now=time.monotonic(),
+        )
+
+    def _gives_way(self, current: Delivery, order: Say, job: str) -> bool:
+        """Free text that still waits for a screen keeps no job's prompt away; its sender is told."""
+        if isinstance(current.order, Dispatch) or not isinstance(order, Dispatch) or current.phase is not Phase.WAITING:
+            return False
+        self._delivery = None
+        self._report_delivery(current.job, current.attempt, Outcome("refused", "busy", f"{job} came first"))
+        return True
+
+    def _deliver(self, now: float) -> None:
+        current = self._delivery
+        if current is None:
+            return
+        outcome = current.step(now)
+        if outcome is None:
+            return
+        self._delivery = None
+        self._taken.add((current.job, current.attempt))
+        self._look_due = now  # the turn has begun, or something is in its way: no idle look any more
+        if outcome.state == "submitted" and isinstance(current.order, Dispatch):
+            self._open, self._open_key = (current.job, current.attempt), self._next_key
+            self._beat_due = now
+            registry_dir = str(Path(current.order.brief_path).parent.parent)
+            self._write_note(
+                "open.json", {"job": current.job, "attempt": current.attempt, "registry_dir": registry_dir}
+            )
+        self._report_delivery(current.job, current.attempt, outcome)
+
+    def _report_delivery(self, job: str, attempt: int, outcome: Outcome) -> None:
+        data = {"state": outcome.state, "reason": outcome.reason, "evidence": outcome.evidence[-EVIDENCE_CHARS:]}
+        self._link.say("delivery", data, job=job, attempt=attempt)
+
+    def _cancel(self, job: str, attempt: int) -> None:
+        """Forget a delivery or stop an attempt's heartbeats; the agent itself is never interrupted behind its back."""
+        if self._open == (job, attempt):
+            self._close_attempt()
+        current = self._delivery
+        if current is not None and (current.job, current.attempt) == (job, attempt):
+            if current.phase is not Phase.WAITING:
+                return  # our text stands in the composer: bring it to its end, or no later prompt could be delivered
+            self._delivery = None
+        known = self._ledger.result(job, attempt) or Outcome("refused")
+        self._report_delivery(job, attempt, known._replace(reason="cancelled"))
+
+    def _beat(self, now: float) -> None:
+        if self._open is not None and now >= self._beat_due:
+            self._beat_due = now + self._spec.heartbeat_s
+            self._link.beat(*self._open, self._open_key)
+
+
+def _left_s(order: Say) -> int:
+    """How long an order may still be typed: a stopped runner finds it in its socket when nobody wants it any more."""
+    if order.expires_at is None:
+        return order.deliver_within_s
+    return min(order.deliver_within_s, (order.expires_at - now_ms()) // 1000)
+
+
+def main(spec_file: Path, pane: str, environ: Mapping[str, str]) -> int:
+    """The verb `mam runner`: serve the pane that we are in. Raises FileRefused for a bad *spec_file*."""
+    spec = launch.read(spec_file)
+    logging.raiseExceptions = False  # our standard error is the agent's screen
+    log = RotatingFileHandler(spec.log, maxBytes=logs.LIMIT_BYTES, backupCount=1)
+    logging.basicConfig(handlers=[log], level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
+    runner = Runner(spec, pane, process.unnested_pane(environ), connector(spec.chaos, spec.session), sys.stdin.fileno())
+    return runner.run()
