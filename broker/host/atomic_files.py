@@ -1,6 +1,7 @@
 """Small JSON files of ours, as crashes and editors may have left them. Standard library only."""
 
 import json
+import os
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -21,4 +22,17 @@ def write(path: Path, content: Mapping[str, object]) -> None:
     partial = path.with_name(f".{path.name}")
     partial.write_text(json.dumps(content), "utf-8")
     faults.point("note.rename")
+    partial.replace(path)
+
+
+def write_json(path: Path, content: dict[str, object]) -> None:
+    """Replace a file of ours in one step (0600)."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
+        json.dump(content, file, indent=1, ensure_ascii=False)
+        file.flush()
+        faults.point("json.fsync")
+        os.fsync(file.fileno())
+    faults.point("json.rename")
     partial.replace(path)

@@ -18,7 +18,7 @@ from mam.control_plane.control_root import monitor_process as daemon
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.control_root.keyring import Keyring
 from mam.control_plane.jobs import delegate as delegation
-from mam.control_plane.jobs import jobs, liveness
+from mam.control_plane.jobs import liveness
 from mam.control_plane.messaging.inbox import Inbox
 from mam.control_plane.messaging.spool_sweep import Sweep
 from mam.control_plane.monitor import job_checks as watch
@@ -26,6 +26,7 @@ from mam.control_plane.monitor import reconcile
 from mam.control_plane.registry.records import Attempt
 from mam.control_plane.sessions import sessions
 from mam.control_plane.sessions.activity import Signs
+from mam.control_plane.sessions.lookup import need_session
 
 SESSIONS, JOBS = 200, 10_000
 
@@ -118,7 +119,7 @@ def look(mux: str = "auto") -> list[Figure]:
         found = [_one_look(mam), *idle]
         with mam.registry.transaction() as tx:  # what is not there need not be ended one by one
             for number in range(SESSIONS):
-                tx.put(replace(jobs.need_session(tx, f"agent-{number}"), pane=""))
+                tx.put(replace(need_session(tx, f"agent-{number}"), pane=""))
     return found
 
 

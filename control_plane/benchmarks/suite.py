@@ -28,6 +28,7 @@ from mam.control_plane.registry.transactions import Registry
 from mam.control_plane.sessions import lifecycle as lives
 from mam.control_plane.sessions import runtime as seats
 from mam.control_plane.sessions import sessions
+from mam.control_plane.sessions.lookup import need_session
 
 
 class Figure(NamedTuple):
@@ -165,7 +166,7 @@ def _await_prompt(mam: Mam) -> None:
     deadline = time.monotonic() + 10
     while time.monotonic() < deadline:
         with mam.registry.view() as view:
-            session = jobs.need_session(view, "writer")
+            session = need_session(view, "writer")
         if seats.multiplexer(mam, session).screen(session.pane).text.rstrip().endswith("scripted>"):
             return
         time.sleep(0.01)

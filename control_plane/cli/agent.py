@@ -7,12 +7,14 @@ import time
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError, Usage
+from mam.broker.host.text import clean
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables as views
 from mam.control_plane.registry.queries import View, pages
 from mam.control_plane.registry.records import Session
+from mam.control_plane.sessions.lookup import need_session
 
 
 class NotReady(MamError):
@@ -32,6 +34,7 @@ def _create(words: list[str]) -> int:
     from mam.agents import catalog
     from mam.control_plane.control_root import monitor_process as daemon
     from mam.control_plane.sessions import sessions
+    from mam.control_plane.worktrees import prepare as worktrees
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -57,7 +60,9 @@ def _create(words: list[str]) -> int:
     mux = args.mux or mam.settings.text("MAM_MUX", "auto")
     program = str(config.absolute(args.program, mam.settings.cwd)) if "/" in args.program else args.program
     name = args.name or _name_in(args)
-    wish = sessions.Wish(name, args.agent, args.role, cwd, mux, program, rest, args.worktree or "")
+    if args.worktree:
+        cwd = worktrees.place_of(mam, args.worktree)
+    wish = sessions.Wish(name, args.agent, args.role, cwd, mux, program, rest)
     session = sessions.create(mam, wish, say)
     if not args.no_wait and known is not None:
         session = _wait_ready(mam, session, catalog.find(args.agent).ready_within_s)
@@ -129,23 +134,21 @@ def _name(parser: Parser) -> None:
 
 
 def _show(words: list[str]) -> int:
-    from mam.control_plane.jobs import jobs
 
     args = verb(words, 2, "mam agent show writer", "one session in full", _name)
     with Mam.open(root=args.root).registry.view() as view:
-        session = jobs.need_session(view, args.name)
+        session = need_session(view, args.name)
     data = {**views.session_data(session), "binding": json.loads(session.binding), "args": json.loads(session.args)}
-    text = "\n".join(f"{key}: {views.clean(str(value))}" for key, value in data.items())
+    text = "\n".join(f"{key}: {clean(str(value))}" for key, value in data.items())
     emit(args, data, f"{text}\n\n{_safe_lines(session.screen_text)}".rstrip())
     return 0
 
 
 def _safe_lines(text: str | None) -> str:
-    return "\n".join(views.clean(line) for line in (text or "").splitlines())
+    return "\n".join(clean(line) for line in (text or "").splitlines())
 
 
 def _attach(words: list[str]) -> int:
-    from mam.control_plane.jobs import jobs
     from mam.control_plane.sessions import runtime as seats
     from mam.wrappers import process
     from mam.wrappers.mux.protocol import MuxGone
@@ -153,7 +156,7 @@ def _attach(words: list[str]) -> int:
     args = verb(words, 2, "mam agent attach writer", "show an agent's pane (tmux: Ctrl-b d leaves it)", _name)
     mam = Mam.open(root=args.root)
     with mam.registry.view() as view:
-        session = jobs.need_session(view, args.name)
+        session = need_session(view, args.name)
     mux = seats.multiplexer(mam, session)
     try:
         pane = seats.own_pane(mam, session, mux.panes())

@@ -17,9 +17,9 @@ from mam.control_plane.cli.agent_record import Record
 from mam.control_plane.cli.base import Parser, verb
 from mam.control_plane.config import settings as config
 from mam.control_plane.jobs import reports as verdicts
+from mam.control_plane.jobs.reports import REPORT_LIMIT_BYTES
 from mam.wrappers.git import dotgit as gitfiles
 
-REPORT_LIMIT_BYTES = 5 * 1024 * 1024
 _SHAS = ("base_sha", "head_sha")
 _WORDS = ("result", "verdict", "report_sha256")
 

@@ -8,6 +8,7 @@ import time
 from pathlib import Path
 
 from mam.agents import catalog
+from mam.broker.host.text import clean
 from mam.broker.nats import process as server
 from mam.control_plane.cli.base import Parser, emit, say, verb
 from mam.control_plane.config import settings as config
@@ -104,7 +105,7 @@ def _told(mam: Mam, args: argparse.Namespace, loop: Loop, took_s: float) -> int:
     lines = ["", views.table(loop_files.ROUNDS_HEADER, loop_files.rounds_table(state))]
     for each in sorted(Path(loop.folder).glob("round-*/verdict-*.md")):
         words = [line for line in each.read_text("utf-8").splitlines() if line.strip()]
-        lines += ["", f"{each.parent.name} {each.stem}", *(f"  | {views.clean(line)}" for line in words[4:])]
+        lines += ["", f"{each.parent.name} {each.stem}", *(f"  | {clean(line)}" for line in words[4:])]
     lines += ["", "main:", *(f"  {line}" for line in log.splitlines())]
     lines += ["", f"{loop.outcome}: {state.promoted or loop.detail}"]
     lines.append(f"signatures: {'every event verified' if verified else 'NOT all verified'}")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError, Usage
+from mam.broker.host.text import clean
 from mam.control_plane.cli import AGENT_SIDE
 from mam.control_plane.cli.base import Parser, add_older, add_root, check_seconds, choose, emit, ended_before, say, verb
 from mam.control_plane.config import settings as config
@@ -151,7 +152,7 @@ def _show(words: list[str]) -> int:
         job = jobs.need(view, args.job)
         attempt = view.attempt(job.id, job.attempt)
     data = {**views.job_data(job), "current_attempt": asdict(attempt) if attempt else None}
-    emit(args, data, "\n".join(f"{key}: {views.clean(str(value))}" for key, value in data.items()))
+    emit(args, data, "\n".join(f"{key}: {clean(str(value))}" for key, value in data.items()))
     return 0
 
 
@@ -203,7 +204,7 @@ def _progress(view: View, job: Job, last: str) -> str:
     attempt = view.attempt(job.id, job.attempt)
     line = f"{job.id} is {job.state}"
     if attempt is not None and attempt.last_note and job.state == "running":
-        line += f": {views.clean(attempt.last_note)}"
+        line += f": {clean(attempt.last_note)}"
     session = view.session(job.session)
     if session is not None and session.status not in LIVE and job.state in OPEN:
         line += f"; its agent is {session.status}: mam why {job.id}"
@@ -221,7 +222,7 @@ def _result_text(job: Job, verified: bool) -> str:
     lines = [f"{job.id}: {job.state}" + (" (late)" if job.late else "")]
     lines.append(f"result: {job.result or '-'}   verdict: {job.verdict or '-'}")
     if job.detail:
-        lines.append(f"because: {views.clean(job.detail)}")
+        lines.append(f"because: {clean(job.detail)}")
     if job.state == "reported":
         lines.append(f"report: {job.report_path}")
     lines.append(f"took: {views.duration(job.created_at, job.ended_at or job.updated_at)}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import Usage
+from mam.broker.host.text import clean
 from mam.control_plane.cli.base import Parser, add_older, add_root, check_seconds, choose, emit, ended_before, say, verb
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
@@ -236,7 +237,7 @@ def _show(words: list[str]) -> int:
     _told(args, mam, loop)
     timeline = Path(loop.folder) / "timeline.md"
     if timeline.exists():
-        print("\n" + "\n".join(views.clean(line) for line in timeline.read_text("utf-8", "replace").splitlines()))
+        print("\n" + "\n".join(clean(line) for line in timeline.read_text("utf-8", "replace").splitlines()))
     return 0
 
 

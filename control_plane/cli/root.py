@@ -12,6 +12,8 @@ def run(words: list[str]) -> int:
 
 def _init(words: list[str]) -> int:
     from mam.control_plane.control_root import create as root
+    from mam.control_plane.maintenance import relocate
+    from mam.control_plane.worktrees import guard
     from mam.wrappers.git import command as git
 
     def build(parser: Parser) -> None:
@@ -19,9 +21,9 @@ def _init(words: list[str]) -> int:
         parser.add_argument("--no-git", action="store_true", help="allow a directory without git")
         parser.add_argument("--moved", action="store_true", help="the directory was moved: keep all, correct the paths")
         parser.add_argument("--copied", action="store_true", help="this is a copy: new fingerprint, no sessions")
-        guard = parser.add_mutually_exclusive_group()
-        guard.add_argument("--guard", action="store_true", help="hooks that keep commits off its branch")
-        guard.add_argument("--unguard", action="store_true", help="remove those hooks again")
+        hooks = parser.add_mutually_exclusive_group()
+        hooks.add_argument("--guard", action="store_true", help="hooks that keep commits off its branch")
+        hooks.add_argument("--unguard", action="store_true", help="remove those hooks again")
 
     args = verb(words, 1, "cd your-repository && mam init", "make this repository a control root", build)
     settings = config.load()
@@ -32,13 +34,13 @@ def _init(words: list[str]) -> int:
     mam = Mam(settings, config.layout(settings, str(folder)), by="init")
     made = root.make(mam.layout, in_git=not args.no_git)
     if args.moved or args.copied:
-        (root.moved if args.moved else root.copied)(mam)
+        (relocate.moved if args.moved else relocate.copied)(mam)
         mam = Mam(settings, mam.layout, by="init")  # what it remembers of the old place is wrong now
     mam.check_place()
     data = {"root": str(folder), "made": made, "fingerprint": mam.fingerprint}
     lines = [f"{'made' if made else 'found'} the control root {folder} (topics mam/{mam.fingerprint}/#)"]
     if args.guard or args.unguard:
-        guarded = root.guard(mam) if args.guard else root.unguard(mam)
+        guarded = guard.guard(mam) if args.guard else guard.unguard(mam)
         data["guarded"] = guarded
         lines.append(f"guarded: {guarded or 'no'}")
     emit(args, data, "\n".join(lines))

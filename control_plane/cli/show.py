@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
+from mam.broker.host.text import clean
 from mam.control_plane.cli.base import Parser, add_root, emit, verb
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables as views
@@ -100,7 +101,7 @@ def _glance_lines(seen: _Glance) -> list[str]:
         lines.append(f"… and {len(seen.loops) - LOOPS_SHOWN} more (mam loop list; mam loop archive --older 7d)")
     lines += ["", "jobs: " + (", ".join(f"{n} {state}" for state, n in sorted(seen.counts.items())) or "none")]
     return lines + [
-        f"! {f.code} {f.subject}: {views.clean(f.text)} (since {views.ago(f.since, seen.at)})" for f in seen.findings
+        f"! {f.code} {f.subject}: {clean(f.text)} (since {views.ago(f.since, seen.at)})" for f in seen.findings
     ]
 
 
@@ -234,6 +235,6 @@ def _verify(words: list[str]) -> int:
         else:
             result = verify.verify(mam.layout, view, args.name)
     data = {"job": args.name, "ok": result.ok, "checks": [check._asdict() for check in result.checks]}
-    lines = [f"{'ok ' if check.ok else 'BAD'}  {check.what:<16} {views.clean(check.detail)}" for check in result.checks]
+    lines = [f"{'ok ' if check.ok else 'BAD'}  {check.what:<16} {clean(check.detail)}" for check in result.checks]
     emit(args, data, "\n".join([*lines, f"{args.name}: {'all verified' if result.ok else 'NOT verified'}"]))
     return 0 if result.ok else 1

@@ -1,6 +1,5 @@
 """Settings to parts: the one place that picks concrete classes."""
 
-import json
 import os
 import shutil
 import sys
@@ -9,7 +8,6 @@ from functools import cached_property
 from pathlib import Path
 
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points as faults
 from mam.control_plane.config import settings as config
 from mam.control_plane.config.settings import Layout, Settings
 from mam.control_plane.registry.database import none_at
@@ -85,16 +83,3 @@ def mam_command() -> str:
         return str(own)
     started = Path(sys.argv[0]).absolute()
     return str(started) if started.name == "mam" else shutil.which("mam") or str(own)
-
-
-def write_json(path: Path, content: dict[str, object]) -> None:
-    """Replace a file of ours in one step (0600)."""
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
-    with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-        json.dump(content, file, indent=1, ensure_ascii=False)
-        file.flush()
-        faults.point("json.fsync")
-        os.fsync(file.fileno())
-    faults.point("json.rename")
-    partial.replace(path)

@@ -1,21 +1,21 @@
 """`mam why`: what is going on, on what evidence, and what to do next. Pure: rows and a look in, an explanation out."""
 
 import json
-import shlex
 from pathlib import Path
 from typing import NamedTuple
 
 from mam.agents.protocol import Screen, tail
 from mam.broker.envelope import topics
 from mam.broker.host import process_identity as proof
-from mam.control_plane.explain.tables import ago, clean
+from mam.broker.host.text import clean
+from mam.control_plane.explain.tables import ago
 from mam.control_plane.jobs import questions
+from mam.control_plane.jobs.attention import answers, pane
 from mam.control_plane.registry.queries import View
-from mam.control_plane.registry.records import LIVE, OPEN, PRESUMED, Attempt, Job, Question, Session
+from mam.control_plane.registry.records import LIVE, OPEN, PRESUMED, Attempt, Job, Session
 from mam.control_plane.sessions import runtime as seats
 
 SHOWN_LINES = 4
-COMMANDS_SHOWN = 4
 
 
 class Now(NamedTuple):
@@ -42,11 +42,6 @@ class Explanation(NamedTuple):
         lines.append(f"  awaited  {self.awaited}")
         lines.append(f"  next     {self.next}")
         return "\n".join(lines)
-
-
-def pane(session: Session) -> str:
-    """The command that shows a session's pane."""
-    return f"mam agent attach {session.name}" if session.mux == "tmux" else f"mam agent show {session.name}"
 
 
 def job(view: View, job: Job, now: Now) -> Explanation:
@@ -168,14 +163,6 @@ def _open_job(view: View, job: Job, attempt: Attempt | None, session: Session | 
     if attempt.last_note and attempt.last_progress_at:
         because += f", last said “{clean(attempt.last_note)}” {ago(attempt.last_progress_at or 0, now.ms)}"
     return because, f"its report, within {job.limit_s:g} s of the dispatch", f"mam tail {job.id}"
-
-
-def answers(asked: Question) -> str:
-    """The commands that answer a question: one a choice, where it offers a few."""
-    choices = json.loads(asked.choices)
-    texts = [clean(shlex.quote(choice)) for choice in choices] if len(choices) <= COMMANDS_SHOWN else []
-    # The question is named, so that a command that is given twice answers no later one.
-    return ", or ".join(f"mam job answer {asked.job} {text} --question {asked.id}" for text in texts or ["TEXT"])
 
 
 def _job_evidence(view: View, job: Job, attempt: Attempt | None, session: Session | None, now: Now) -> list[str]:

@@ -4,10 +4,10 @@ import json
 import shlex
 from pathlib import Path
 
-from mam.control_plane.explain.agents_and_jobs import Explanation, answers, back, pane
-from mam.control_plane.explain.tables import ago, clean
-from mam.control_plane.jobs import questions
-from mam.control_plane.jobs.liveness import ASKS
+from mam.broker.host.text import clean
+from mam.control_plane.explain.agents_and_jobs import Explanation, back
+from mam.control_plane.explain.tables import ago
+from mam.control_plane.jobs.attention import wanted
 from mam.control_plane.leases.leases import queue
 from mam.control_plane.loops import state as loop_machine
 from mam.control_plane.loops.jobs import job_id
@@ -15,8 +15,6 @@ from mam.control_plane.loops.state import State
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, OPEN, Job, Lease, Loop, Session, StepMark, Worktree
 from mam.wrappers.git import dotgit as gitfiles
-
-_STANDS_MS = 2000
 
 
 def loop(view: View, loop: Loop, *, runs: bool, now: int) -> Explanation:
@@ -88,18 +86,6 @@ def _own_job(view: View, loop: Loop, state: State, name: str) -> Job | None:
     """The round's job of its creator or of a reviewer, once there is one."""
     reviewer = None if name == state.creator else name
     return view.job(job_id(loop.id, state.round.number if state.rounds else 1, reviewer))
-
-
-def wanted(view: View, job: Job, now: int) -> tuple[str, str] | None:
-    """What the agent of an open job wants of a person, and the command for that; None where it wants nothing."""
-    asked = questions.current(view, job)
-    if asked is not None:
-        return f"{job.session} asks: “{clean(asked.question)}”", answers(asked)
-    session = view.session(job.session)
-    # A question that has just been drawn may be one that is answered by a rule.
-    if session is None or session.screen not in ASKS or now - (session.screen_at or now) < _STANDS_MS:
-        return None
-    return f"the screen of {job.session} {ASKS[session.screen]}", pane(session)
 
 
 def _running(view: View, loop: Loop, state: State, now: int) -> tuple[str, str, str]:

@@ -3,12 +3,13 @@
 from collections.abc import Sequence
 
 from mam.broker.host import process_identity as proof
+from mam.broker.host.text import clean
 from mam.broker.nats import process as server
 from mam.control_plane.config.settings import Layout
 from mam.control_plane.control_root import monitor_process as daemon
 from mam.control_plane.control_root.monitor_process import Known
 from mam.control_plane.explain.agents_and_jobs import Explanation
-from mam.control_plane.explain.tables import ago, clean
+from mam.control_plane.explain.tables import ago
 from mam.control_plane.registry.records import Finding
 
 NAMES = ("monitor", "broker")

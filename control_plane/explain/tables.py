@@ -1,20 +1,11 @@
 """Snapshot to rows and text, pure. Standard library only."""
 
-import re
-import unicodedata
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from mam.broker.host.text import clean, width
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, Job, Loop, Session
-
-# What could move the cursor, change colours or reorder the text of a terminal.
-_UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069\ufeff]")
-
-
-def clean(text: str) -> str:
-    """One line of foreign text as it may be shown in a terminal."""
-    return _UNSAFE.sub("·", text)
 
 
 def ago(then_ms: int, now_ms: int) -> str:
@@ -28,12 +19,6 @@ def ago(then_ms: int, now_ms: int) -> str:
 def duration(from_ms: int, to_ms: int) -> str:
     seconds = max(0, to_ms - from_ms) / 1000
     return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
-
-
-def width(text: str) -> int:
-    """Columns that *text* takes in a terminal."""
-    wide = sum(unicodedata.east_asian_width(char) in "WF" for char in text)
-    return len(text) + wide - sum(1 for char in text if unicodedata.combining(char))
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:

@@ -15,14 +15,17 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host import atomic_files as notes
 from mam.broker.host import fault_points as faults
+from mam.broker.host.atomic_files import write_json
 from mam.control_plane.config.settings import Layout
-from mam.control_plane.control_root.context import Mam, write_json
+from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import jobs, prompts
 from mam.control_plane.jobs import state as job_machine
-from mam.control_plane.jobs.jobs import JobArchived, JobStillOpen, SessionBusy, SessionNotRunning, need, need_session
+from mam.control_plane.jobs.jobs import JobArchived, JobStillOpen, need
+from mam.control_plane.jobs.reports import set_aside
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, OPEN, Attempt, Job, Order, Session
 from mam.control_plane.registry.transactions import Transaction
+from mam.control_plane.sessions.lookup import SessionBusy, SessionNotRunning, need_session
 
 BRIEF_LIMIT_BYTES = 1024 * 1024
 
@@ -270,7 +273,7 @@ def set_aside_report(job: Job) -> None:
     report = Path(job.report_path)
     if report.exists():
         faults.point("report.aside")
-        report.replace(jobs.set_aside(job))
+        report.replace(set_aside(job))
 
 
 def _undo(mam: Mam, job: Job) -> None:
@@ -278,7 +281,7 @@ def _undo(mam: Mam, job: Job) -> None:
     with mam.registry.locked(), mam.registry.view() as view:
         if need(view, job.id).attempt != job.attempt:
             return
-        if jobs.set_aside(job).exists():
+        if set_aside(job).exists():
             faults.point("retry.undo")
-            jobs.set_aside(job).replace(job.report_path)
+            set_aside(job).replace(job.report_path)
         write_record(mam.layout, job)

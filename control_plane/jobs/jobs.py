@@ -13,7 +13,7 @@ from mam.broker.host import fault_points as faults
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import state as job_machine
 from mam.control_plane.registry.queries import View, pages
-from mam.control_plane.registry.records import FINAL, LIVE, OPEN, PRESUMED, Job, Order, Session
+from mam.control_plane.registry.records import FINAL, LIVE, OPEN, PRESUMED, Job, Order
 from mam.control_plane.registry.transactions import Transaction
 
 
@@ -22,26 +22,6 @@ class UnknownJob(MamError):
     exit_code = 2
     message = "there is no job {job!r}"
     remedy_text = "`mam job list` shows them"
-
-
-class UnknownSession(MamError):
-    code = "unknown_session"
-    exit_code = 2
-    message = "there is no agent session {session!r}"
-    remedy_text = "`mam agent list` shows them"
-
-
-class SessionBusy(MamError):
-    code = "session_busy"
-    exit_code = 5
-    message = "{session} has a job already: {job}"
-    remedy_text = "wait with `mam job wait {job}`, or give the work to another agent"
-
-
-class SessionNotRunning(MamError):
-    code = "session_not_running"
-    message = "{session} is {status}"
-    remedy_text = "`mam agent resume {session}`"
 
 
 class JobStillOpen(MamError):
@@ -74,13 +54,6 @@ def need(view: View, job_id: str) -> Job:
     if job is None:
         raise UnknownJob(job=job_id)
     return job
-
-
-def need_session(view: View, name: str) -> Session:
-    session = view.session(name)
-    if session is None:
-        raise UnknownSession(session=name)
-    return session
 
 
 def cancel(mam: Mam, job_id: str, reason: str = "") -> Job:
@@ -124,20 +97,6 @@ def check_own(view: View, job_id: str) -> None:
     loop = view.loop(job.loop) if job.loop else None
     if loop is not None and loop.ended_at is None:
         raise JobOfLoop(job=job_id, loop=loop.id)
-
-
-def find_report(job: Job) -> Path | None:
-    """
-    Where the report of a job lies, whoever wrote it from whichever directory; None before there is one.
-
-    A retry that died before its commit had set it aside already.
-    """
-    return next((path for path in (Path(job.report_path), set_aside(job)) if path.is_file()), None)
-
-
-def set_aside(job: Job) -> Path:
-    """Where the report of *job*'s attempt lies from the next attempt on."""
-    return Path(job.report_path).with_name(f"report-final.attempt-{job.attempt}.md")
 
 
 def archive(mam: Mam, job_id: str) -> Path:

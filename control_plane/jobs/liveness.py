@@ -10,12 +10,12 @@ question, once an episode. Only a job's limits, a proven death or a person does.
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from mam.control_plane.jobs.attention import ASKS
 from mam.control_plane.jobs.unobserved import Gap, lasted
 from mam.control_plane.registry.records import Attempt, Job, Session
 
 State = Literal["progressing", "idle_waiting", "blocked", "stalled", "silent", "dead"]
 
-ASKS = {"asking": "asks for a permission", "dialog": "shows a question", "error": "shows an error"}
 ASKED = "it asked, and nobody answered"
 
 

@@ -17,7 +17,8 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError, Usage
 from mam.broker.host import atomic_files as notes
 from mam.broker.host import process_identity as proof
-from mam.control_plane.control_root.context import Mam, write_json
+from mam.broker.host.atomic_files import write_json
+from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs.jobs import need
 from mam.control_plane.jobs.unobserved import Gap, lasted
 from mam.control_plane.registry.queries import View

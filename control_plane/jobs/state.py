@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from mam.broker.envelope.events import Asked, Cancelled, Data, Progress, Report, Started
+from mam.broker.envelope.events import Asked, Cancelled, Data, Delivery, Progress, Report, Started
 from mam.control_plane.jobs.unobserved import Gap, lasted
 from mam.control_plane.registry.records import FINAL, OPEN, PRESUMED, Attempt, Job
 
@@ -148,3 +148,26 @@ def left_ms(job: Job, attempt: Attempt, *, now: int, began: int, gaps: Sequence[
     """How long the monitor will still try to hand over a prompt; see `overdue`."""
     since = attempt.received_at or max(attempt.created_at, began)
     return job.deliver_within_s * 1500 + 5000 - lasted(since, now, gaps)
+
+
+def delivery(job: Job, attempt: Attempt, seen: Delivery, *, now: int) -> tuple[Job, Attempt]:
+    """Note how far a prompt has come. A refused one ends the attempt: nobody will paste it again by itself."""
+    if seen.state == "received":
+        after = replace(attempt, received_at=attempt.received_at or now)
+        moved = replace(job, state="dispatched", updated_at=now) if job.state == "queued" else job
+        return moved, after
+    after = replace(
+        attempt,
+        received_at=attempt.received_at or now,
+        delivery=seen.state,
+        delivery_reason=seen.reason or None,
+        delivery_evidence=seen.evidence or None,
+        delivered_at=(attempt.delivered_at or now) if seen.state in ("submitted", "unknown") else None,
+    )
+    moved = replace(job, state="dispatched", updated_at=now) if job.state == "queued" else job
+    begun = attempt.started_at is not None or attempt.delivery == "submitted"
+    if seen.reason == "restarted" and begun:
+        return presume(moved, attempt, "lost", "its agent was ended and started anew", now=now)
+    if seen.state == "refused" and moved.state in OPEN and attempt.started_at is None:
+        return presume(moved, after, "agent_blocked", f"prompt not delivered: {seen.reason}", now=now)
+    return moved, after

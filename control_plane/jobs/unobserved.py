@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from mam.broker.host import atomic_files as notes
-from mam.control_plane.control_root.context import write_json
+from mam.broker.host.atomic_files import write_json
 
 Gap = tuple[int, int]  # from, to: ms of the wall clock
 

@@ -9,8 +9,8 @@ from mam.broker.envelope import topics
 from mam.broker.envelope.signing import EventRefused, unseal
 from mam.control_plane.config.settings import Layout
 from mam.control_plane.control_root.keyring import Keyring
-from mam.control_plane.jobs.jobs import JobArchived, find_report, need
-from mam.control_plane.messaging.inbox import file_sha256
+from mam.control_plane.jobs.jobs import JobArchived, need
+from mam.control_plane.jobs.reports import file_sha256, find_report
 from mam.control_plane.registry.queries import View, pages
 from mam.control_plane.registry.records import Job
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 from mam.broker.errors import FileRefused
 from mam.broker.host import atomic_files as notes
+from mam.broker.host.atomic_files import write_json
 from mam.control_plane.config.settings import Settings
-from mam.control_plane.control_root.context import write_json
 from mam.control_plane.loops.state import Round, State
 from mam.control_plane.registry.records import Loop
 

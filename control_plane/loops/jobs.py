@@ -9,15 +9,14 @@ from pathlib import Path
 from mam.broker.envelope.payloads import now_ms
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import delegate as delegation
-from mam.control_plane.jobs import jobs
 from mam.control_plane.jobs import reports as verdicts
 from mam.control_plane.jobs.delegate import Part
+from mam.control_plane.jobs.reports import file_sha256, find_report
 from mam.control_plane.loops import briefs as loop_briefs
 from mam.control_plane.loops import files as loop_files
 from mam.control_plane.loops import review_trees as benches
 from mam.control_plane.loops.briefs import Change, Finding, Place
 from mam.control_plane.loops.state import Ask, Reviewed, Round, State, Work, WorkEnded
-from mam.control_plane.messaging.inbox import file_sha256
 from mam.control_plane.registry.records import OPEN, Job, Loop, StepMark
 from mam.wrappers.git import command as git
 from mam.wrappers.git import snapshot
@@ -108,7 +107,7 @@ class LoopJobs:
         findings = []
         for review in refused.reviews:
             job = self._job(refused.number, review.reviewer)
-            path = jobs.find_report(job) if job is not None else None
+            path = find_report(job) if job is not None else None
             text = path.read_text("utf-8", "replace") if path is not None else ""
             findings.append(Finding(f"{review.reviewer} ({review.verdict})", text))
         return loop_briefs.rework(task, number, findings)
@@ -134,7 +133,7 @@ class LoopJobs:
         self._send(order.reviewer, order.reviewer, attempt, text, title, part)
 
     def _change(self, at: Round) -> Change:
-        told = jobs.find_report(job) if (job := self._job(at.number)) is not None else None
+        told = find_report(job) if (job := self._job(at.number)) is not None else None
         changes = loop_files.round_folder(self._loop, at.number) / "changes.diff"
         if not changes.exists():
             self.write_changes(at.number, at.base, at.head)  # somebody removed it

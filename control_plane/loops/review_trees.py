@@ -12,8 +12,9 @@ from pathlib import Path
 
 from mam.broker.errors import MamError
 from mam.broker.host import atomic_files as notes
-from mam.control_plane.control_root.context import Mam, write_json
-from mam.control_plane.explain.tables import clean
+from mam.broker.host.atomic_files import write_json
+from mam.broker.host.text import clean
+from mam.control_plane.control_root.context import Mam
 from mam.control_plane.loops.briefs import Bench
 from mam.control_plane.registry.records import Loop
 from mam.control_plane.worktrees import prepare as worktrees

@@ -17,9 +17,8 @@ from mam.broker.errors import MamError
 from mam.broker.host import fault_points as faults
 from mam.control_plane.control_root import monitor_process as daemon
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.explain import loops as loop_why
+from mam.control_plane.jobs import attention, jobs
 from mam.control_plane.jobs import delegate as delegation
-from mam.control_plane.jobs import jobs
 from mam.control_plane.leases import leases
 from mam.control_plane.loops import files as loop_files
 from mam.control_plane.loops import jobs as loop_jobs
@@ -32,6 +31,7 @@ from mam.control_plane.loops.jobs import LoopJobs
 from mam.control_plane.loops.lease import ReviewerLease
 from mam.control_plane.loops.state import Ask, Capture, Event, Halted, Look, Order, Promote, Reviewed, Work, WorkEnded
 from mam.control_plane.registry.records import OPEN, Loop, StepMark
+from mam.control_plane.sessions.lookup import SessionBusy, SessionNotRunning, UnknownSession
 from mam.wrappers.git import command as git
 from mam.wrappers.git import dotgit as gitfiles
 from mam.wrappers.git import snapshot
@@ -42,8 +42,8 @@ POLL_S = 0.05
 MONITOR_LOOK_S = 5.0
 # Why a job cannot be had now, though a person may change that.
 _IMPOSSIBLE = (
-    jobs.SessionNotRunning,
-    jobs.UnknownSession,
+    SessionNotRunning,
+    UnknownSession,
     jobs.JobArchived,
     delegation.JobFilesGone,
     benches.BenchFailed,
@@ -218,7 +218,7 @@ class LoopRun:
         """Say once what an agent wants of a person: the loop stands still until somebody looks."""
         with self._mam.registry.view() as view:
             sent = [view.job(loop_jobs.name_of(self._loop.id, order)) for order in orders if order in self._sent]
-            wants = [loop_why.wanted(view, job, now_ms()) for job in sent if job is not None and job.state in OPEN]
+            wants = [attention.wanted(view, job, now_ms()) for job in sent if job is not None and job.state in OPEN]
         wanted = {want for want in wants if want is not None}
         for what, command in sorted(wanted - self._wanted):
             self._say(f"{what}: {command}")
@@ -235,7 +235,7 @@ class LoopRun:
             self._jobs.send(self._state, order, attempt)
             faults.point("loop.stepped")
             self._mark(loop_jobs.step_of(order), "done", str(attempt))
-        except jobs.SessionBusy as error:
+        except SessionBusy as error:
             if time.monotonic() - since > self._patience_s:
                 return Halted(f"{error} for {self._patience_s:g} s")
             self._say(f"{error}: trying again in {self._retry_s:g} s")

@@ -14,8 +14,6 @@ from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import BadName, MamError, Usage
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.jobs import jobs
-from mam.control_plane.jobs.jobs import need_session
 from mam.control_plane.loops import files as loop_files
 from mam.control_plane.loops import jobs as loop_jobs
 from mam.control_plane.loops import promote
@@ -25,6 +23,7 @@ from mam.control_plane.loops.state import State
 from mam.control_plane.loops.store import LoopOpen
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, Loop, Session
+from mam.control_plane.sessions.lookup import SessionNotRunning, need_session
 from mam.control_plane.worktrees.naming import NoCommit
 from mam.wrappers.git import command as git
 from mam.wrappers.git import dotgit as gitfiles
@@ -202,7 +201,7 @@ def _check_people(mam: Mam, view: View, wish: Wish, tree: Path) -> None:
     for name in (*([wish.creator] if wish.creator else []), *wish.reviewers):
         session = need_session(view, name)
         if session.status not in LIVE:
-            raise jobs.SessionNotRunning(session=name, status=session.status)
+            raise SessionNotRunning(session=name, status=session.status)
         if name == wish.creator and Path(session.cwd).resolve() != tree.resolve():
             why = f"its creator {name} works in {session.cwd}"
             raise NotAWorktree(path=str(tree), why=why, hint=_creator_there(mam, view, session, tree))

@@ -9,9 +9,7 @@ settled that is not on disk.
 import hashlib
 import json
 import logging
-import os
 import sqlite3
-import stat
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -22,6 +20,7 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.envelope.signing import UNAUTHENTICATED, EventRefused, refuse, unseal
 from mam.control_plane.control_root.keyring import Keyring
 from mam.control_plane.jobs import state as job_machine
+from mam.control_plane.jobs.reports import file_sha256
 from mam.control_plane.registry.records import Attempt, Job, Question, Session
 from mam.control_plane.registry.transactions import Registry, Transaction
 from mam.control_plane.sessions import state as session_machine
@@ -29,7 +28,6 @@ from mam.control_plane.sessions import state as session_machine
 _log = logging.getLogger("mam.inbox")
 
 BEAT_WRITTEN_EVERY_MS = 60_000
-REPORT_LIMIT_BYTES = 5 * 1024 * 1024
 
 
 class Settling(NamedTuple):
@@ -231,7 +229,7 @@ class Inbox:
             return "accepted"  # free text: nothing but its order depends on it
         if attempt is None or number != job.attempt:
             return "stale_attempt"
-        after_job, after = session_machine.delivery(job, attempt, data, now=now)
+        after_job, after = job_machine.delivery(job, attempt, data, now=now)
         if after != attempt:
             tx.put(after)
         if after_job != job:
@@ -284,15 +282,3 @@ def _ask(tx: Transaction, job: Job, attempt: int, asked: ev.Data | None, now: in
 def _report_intact(job: Job, report: ev.Report) -> bool:
     """Whether the report file still is what the event signed."""
     return file_sha256(Path(job.report_path)) == report.report_sha256
-
-
-def file_sha256(path: Path) -> str | None:
-    """The hash of a file of at most 5 MiB; None where it is missing, larger or unreadable."""
-    try:
-        with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
-            if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                return None  # a FIFO would hold up everything
-            content = file.read(REPORT_LIMIT_BYTES + 1)
-    except OSError:
-        return None
-    return None if len(content) > REPORT_LIMIT_BYTES else hashlib.sha256(content).hexdigest()

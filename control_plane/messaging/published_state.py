@@ -9,7 +9,6 @@ from mam.broker.envelope.payloads import Producer, now_ms
 from mam.broker.envelope.signing import seal
 from mam.broker.version import VERSION
 from mam.control_plane.control_root.keyring import Keyring
-from mam.control_plane.monitor import job_checks as watch
 from mam.control_plane.registry.queries import R, View
 from mam.control_plane.registry.records import OPEN, Finding, Job, Loop
 
@@ -91,7 +90,7 @@ class Cards:
             return
         if job.state == "cancelled" and job.id in self._shown:
             self._say_cancelled(bus, job)
-        if bus.publish(topic, self._sealed("job", job.updated_at, watch.card(job), topic), retain=True):
+        if bus.publish(topic, self._sealed("job", job.updated_at, card(job), topic), retain=True):
             self._shown[job.id] = job.updated_at
             if job.state not in OPEN and len(self._shown) > 20_000:
                 self._shown.clear()
@@ -106,3 +105,9 @@ class Cards:
     def _sealed(self, kind: str, generation: int, data: Mapping[str, object], topic: str) -> bytes:
         body = self._producer.card(kind, generation, data)
         return seal(body, token=self._token, use=USE_CARD, scope=self._scope, topic=topic)
+
+
+def card(job: Job) -> dict[str, object]:
+    """The retained card of a job: for viewers, nothing is decided on it."""
+    shown = ("title", "session", "state", "attempt", "result", "verdict", "detail", "updated_at")
+    return {"job": job.id, "late": bool(job.late), **{name: getattr(job, name) for name in shown}}

@@ -195,9 +195,3 @@ def note_findings(registry: Registry, view: View, found: list[Finding]) -> list[
             for item in gone:
                 tx.drop(item)
     return fresh
-
-
-def card(job: Job) -> dict[str, object]:
-    """The retained card of a job: for viewers, nothing is decided on it."""
-    shown = ("title", "session", "state", "attempt", "result", "verdict", "detail", "updated_at")
-    return {"job": job.id, "late": bool(job.late), **{name: getattr(job, name) for name in shown}}

@@ -24,9 +24,10 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host import process_identity as proof
 from mam.broker.host import rotated_log as logs
+from mam.broker.host.atomic_files import write_json
 from mam.broker.version import VERSION
 from mam.control_plane.control_root import monitor_process as daemon
-from mam.control_plane.control_root.context import Mam, write_json
+from mam.control_plane.control_root.context import Mam
 from mam.control_plane.control_root.keyring import Keyring
 from mam.control_plane.messaging.inbox import Inbox, Settling
 from mam.control_plane.messaging.outbox import Outbox

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.host import atomic_files as notes
 from mam.broker.host import fault_points as faults
-from mam.control_plane.control_root.context import write_json
+from mam.broker.host.atomic_files import write_json
 from mam.control_plane.registry.queries import View
 
 BATCH = 2000

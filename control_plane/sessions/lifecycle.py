@@ -15,13 +15,14 @@ from mam.broker import spool
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host import process_identity as proof
+from mam.broker.host.atomic_files import write_json
 from mam.broker.host.process_identity import ProcessId
-from mam.control_plane.control_root.context import Mam, write_json
-from mam.control_plane.jobs.jobs import SessionBusy, need_session
+from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.records import LIVE, Session, Worktree
 from mam.control_plane.sessions import occupancy as tree_owners
 from mam.control_plane.sessions import runtime as seats
 from mam.control_plane.sessions import sessions_yaml as projection
+from mam.control_plane.sessions.lookup import SessionBusy, need_session
 from mam.wrappers import process
 from mam.wrappers.mux.protocol import LookFailed
 

@@ -20,9 +20,9 @@ from mam.broker.host import process_identity as proof
 from mam.broker.host.process_identity import ProcessId
 from mam.control_plane.config.settings import BINDING, Layout, absolute
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.jobs.jobs import need_session
 from mam.control_plane.registry.records import LIVE, Session
 from mam.control_plane.sessions import sessions_yaml as projection
+from mam.control_plane.sessions.lookup import need_session
 from mam.wrappers.git import dotgit as gitfiles
 from mam.wrappers.mux import catalog as muxes
 from mam.wrappers.mux.protocol import Multiplexer, MuxGone, Pane, PaneSpec

@@ -16,12 +16,10 @@ from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError, Usage
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.jobs.jobs import SessionNotRunning, need_session
 from mam.control_plane.registry.records import LIVE, Order, Session
 from mam.control_plane.sessions import occupancy as tree_owners
 from mam.control_plane.sessions import runtime as seats
-from mam.control_plane.sessions.occupancy import TreeUnready
-from mam.control_plane.worktrees import prepare as worktrees
+from mam.control_plane.sessions.lookup import SessionNotRunning, need_session
 from mam.wrappers.mux import catalog as muxes
 
 Say = Callable[[str], None]
@@ -60,7 +58,6 @@ class Wish(NamedTuple):
     mux: str = "auto"
     program: str = ""
     args: Sequence[str] = ()
-    worktree: str = ""  # a worktree of MAM's own, in place of *cwd*
 
 
 def create(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Session:
@@ -69,13 +66,13 @@ def create(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Session:
 
     When it raises nothing is left: no row, no pane, no key.
 
-    Raises: BadName, UnknownAgent, UnknownWorktree, NoDirectory, SessionExists, TreeTaken, TreeUnready, MuxMissing,
+    Raises: BadName, UnknownAgent, NoDirectory, SessionExists, TreeTaken, TreeUnready, MuxMissing,
         ProgramNotFound, LookFailed.
     """
     topics.check_name(wish.name)
     cli = catalog.find(wish.agent)
     roles = [topics.check_name(role.strip(), "role") for role in wish.role.split(",")]
-    cwd = wish.cwd or (_place_in(mam, wish.worktree) if wish.worktree else mam.settings.cwd)
+    cwd = wish.cwd or mam.settings.cwd
     if not cwd.is_dir():
         raise NoDirectory(path=str(cwd))
     session = _new_row(mam, wish, cli, roles, cwd)
@@ -89,15 +86,6 @@ def create(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Session:
                 tx.drop(session)
             seats.remove_files(mam.layout, session.name)
             raise
-
-
-def _place_in(mam: Mam, name: str) -> Path:
-    """The top of a prepared worktree. Raises UnknownWorktree, TreeUnready."""
-    with mam.registry.view() as view:
-        tree = worktrees.need(view, name)
-    if tree.state != "ready" or not Path(tree.path).is_dir():
-        raise TreeUnready(worktree=name, state=tree.state if tree.state != "ready" else "gone")
-    return Path(tree.path)
 
 
 def _new_row(mam: Mam, wish: Wish, cli: AgentCli, roles: Sequence[str], cwd: Path) -> Session:

@@ -18,9 +18,9 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host import fault_points as faults
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.jobs.jobs import need_session
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import Session
+from mam.control_plane.sessions.lookup import need_session
 
 HEADER = "# written by mam; to change a role, edit it here and run: mam registry import {path}\n"
 

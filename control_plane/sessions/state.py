@@ -2,10 +2,9 @@
 
 from dataclasses import replace
 
-from mam.broker.envelope.events import Delivery, Presence, Signal
+from mam.broker.envelope.events import Presence, Signal
 from mam.broker.envelope.payloads import HOOK_SIGNALS
-from mam.control_plane.jobs import state as job_machine
-from mam.control_plane.registry.records import LIVE, OPEN, Attempt, Job, Session
+from mam.control_plane.registry.records import LIVE, Session
 
 
 def presence(session: Session, seen: Presence, *, now: int) -> Session:
@@ -53,29 +52,6 @@ def signal(session: Session, seen: Signal, *, now: int) -> Session:
     if seen.name == "conversation_id" and seen.conversation_id and not session.conversation:
         return replace(session, conversation=seen.conversation_id, updated_at=now)
     return session
-
-
-def delivery(job: Job, attempt: Attempt, seen: Delivery, *, now: int) -> tuple[Job, Attempt]:
-    """Note how far a prompt has come. A refused one ends the attempt: nobody will paste it again by itself."""
-    if seen.state == "received":
-        after = replace(attempt, received_at=attempt.received_at or now)
-        moved = replace(job, state="dispatched", updated_at=now) if job.state == "queued" else job
-        return moved, after
-    after = replace(
-        attempt,
-        received_at=attempt.received_at or now,
-        delivery=seen.state,
-        delivery_reason=seen.reason or None,
-        delivery_evidence=seen.evidence or None,
-        delivered_at=(attempt.delivered_at or now) if seen.state in ("submitted", "unknown") else None,
-    )
-    moved = replace(job, state="dispatched", updated_at=now) if job.state == "queued" else job
-    begun = attempt.started_at is not None or attempt.delivery == "submitted"
-    if seen.reason == "restarted" and begun:
-        return job_machine.presume(moved, attempt, "lost", "its agent was ended and started anew", now=now)
-    if seen.state == "refused" and moved.state in OPEN and attempt.started_at is None:
-        return job_machine.presume(moved, after, "agent_blocked", f"prompt not delivered: {seen.reason}", now=now)
-    return moved, after
 
 
 def shows(session: Session, seen: Signal) -> bool:

@@ -22,6 +22,7 @@ from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import Worktree
 from mam.control_plane.registry.transactions import Transaction
+from mam.control_plane.sessions.occupancy import TreeUnready
 from mam.control_plane.worktrees import naming as tree_names
 from mam.control_plane.worktrees import provision as outfit
 from mam.control_plane.worktrees.naming import BranchTaken, NoCommit, PathTaken
@@ -88,6 +89,15 @@ def need(view: View, name: str) -> Worktree:
     if row is None or row.state == "removed":
         raise UnknownWorktree(name=name)
     return row
+
+
+def place_of(mam: Mam, name: str) -> Path:
+    """The top of a prepared worktree. Raises UnknownWorktree, TreeUnready."""
+    with mam.registry.view() as view:
+        tree = need(view, name)
+    if tree.state != "ready" or not Path(tree.path).is_dir():
+        raise TreeUnready(worktree=name, state=tree.state if tree.state != "ready" else "gone")
+    return Path(tree.path)
 
 
 def prepare(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Worktree:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host import fault_points as faults
+from mam.broker.host.text import clean
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.explain.tables import clean
 from mam.control_plane.jobs import jobs
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, Session, Worktree

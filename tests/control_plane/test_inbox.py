@@ -10,6 +10,7 @@ from mam.broker.envelope.signing import seal
 from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs import jobs
 from mam.control_plane.monitor import job_checks as watch
+from mam.control_plane.sessions.lookup import need_session
 
 from .conftest import Desk
 
@@ -264,11 +265,11 @@ def test_a_presence_of_another_incarnation_is_old_news(busy: Desk) -> None:
 
     busy.settle([(topic, busy.runtime("writer", "presence", seen))])
     with busy.mam.registry.view() as view:
-        assert jobs.need_session(view, "writer").pid is None
+        assert need_session(view, "writer").pid is None
 
     busy.settle([(topic, busy.runtime("writer", "presence", {**seen, "incarnation": "0001"}))])
     with busy.mam.registry.view() as view:
-        assert jobs.need_session(view, "writer").pid == 1
+        assert need_session(view, "writer").pid == 1
 
 
 def test_offline_is_a_question_and_ends_nothing(busy: Desk) -> None:
@@ -277,7 +278,7 @@ def test_offline_is_a_question_and_ends_nothing(busy: Desk) -> None:
     busy.settle([(topics.presence("writer"), busy.runtime("writer", "presence", seen))])
 
     with busy.mam.registry.view() as view:
-        session = jobs.need_session(view, "writer")
+        session = need_session(view, "writer")
     assert (session.status, session.presence) == ("running", "offline")
 
 
@@ -310,4 +311,4 @@ def test_what_names_another_session_than_its_topic_is_refused_though_signed(busy
 
     assert settling.outcome == "binding_mismatch"
     with busy.mam.registry.view() as view:
-        assert jobs.need_session(view, "writer").status == "running"
+        assert need_session(view, "writer").status == "running"

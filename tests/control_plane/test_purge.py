@@ -10,8 +10,8 @@ from urllib.parse import quote
 import pytest
 
 from mam.broker.host import fault_points as faults
-from mam.control_plane.jobs.jobs import SessionBusy, UnknownSession
 from mam.control_plane.sessions import lifecycle as lives
+from mam.control_plane.sessions.lookup import SessionBusy, UnknownSession
 from tests.control_plane.conftest import Desk
 
 OWN = "11111111-1111-4111-8111-111111111111"

@@ -14,9 +14,8 @@ from mam.broker.errors import Usage
 from mam.broker.host import atomic_files as notes
 from mam.broker.host import fault_points as faults
 from mam.broker.host import process_identity as proof
-from mam.control_plane.explain import agents_and_jobs as why
+from mam.control_plane.jobs import attention, jobs, questions
 from mam.control_plane.jobs import delegate as delegation
-from mam.control_plane.jobs import jobs, questions
 from mam.control_plane.jobs.questions import NoQuestion
 
 from .conftest import Desk
@@ -49,11 +48,11 @@ def test_the_commands_that_answer_can_be_run_as_they_are_shown(asked: Desk) -> N
 
     this = f"--question {question.id}"
     one, other = f"mam job answer job-00000001 sqlite {this}", f"mam job answer job-00000001 postgres {this}"
-    assert why.answers(question) == f"{one}, or {other}"
+    assert attention.answers(question) == f"{one}, or {other}"
     odd = replace(question, choices=json.dumps(["not now", "$HOME"]))
-    assert [shlex.split(each)[4] for each in why.answers(odd).split(", or ")] == ["not now", "$HOME"]
+    assert [shlex.split(each)[4] for each in attention.answers(odd).split(", or ")] == ["not now", "$HOME"]
     for choices in ([], list("abcde")):
-        shown = why.answers(replace(question, choices=json.dumps(choices)))
+        shown = attention.answers(replace(question, choices=json.dumps(choices)))
         assert shown == f"mam job answer job-00000001 TEXT {this}"
 
 

@@ -10,6 +10,7 @@ from mam.control_plane.config.settings import NoControlRoot
 from mam.control_plane.control_root import create as root
 from mam.control_plane.control_root.context import Mam, Moved
 from mam.control_plane.jobs import jobs
+from mam.control_plane.maintenance import relocate
 from mam.control_plane.sessions import sessions
 from mam.wrappers.git.command import NoRepository
 from tests.support import Root, git, repository, run_mam
@@ -145,7 +146,7 @@ def test_a_copy_gets_a_fingerprint_of_its_own_and_no_sessions(desk: Desk) -> Non
     with pytest.raises(Moved):
         copy.check_place()
 
-    root.copied(copy)
+    relocate.copied(copy)
 
     after = Mam(desk.mam.settings, desk.mam.layout, by="test")
     after.check_place()

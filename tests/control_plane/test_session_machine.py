@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from mam.broker.envelope.events import Delivery, Presence, Signal
+from mam.control_plane.jobs import state as job_machine
 from mam.control_plane.registry.records import Attempt, Job, Session
 from mam.control_plane.sessions import state as session_machine
 
@@ -69,9 +70,9 @@ def test_a_conversation_that_is_known_is_not_exchanged() -> None:
 def test_a_refused_prompt_ends_nothing_that_has_begun() -> None:
     refused = Delivery(state="refused", reason="dialog")
 
-    assert session_machine.delivery(JOB, ATTEMPT, refused, now=NOW)[0].state == "agent_blocked"
+    assert job_machine.delivery(JOB, ATTEMPT, refused, now=NOW)[0].state == "agent_blocked"
     begun = replace(ATTEMPT, started_at=1)
-    assert session_machine.delivery(replace(JOB, state="running"), begun, refused, now=NOW)[0].state == "running"
+    assert job_machine.delivery(replace(JOB, state="running"), begun, refused, now=NOW)[0].state == "running"
 
 
 @pytest.mark.parametrize(
@@ -86,4 +87,4 @@ def test_a_refused_prompt_ends_nothing_that_has_begun() -> None:
 def test_work_that_had_begun_is_lost_with_the_agent_that_was_started_anew(attempt: Attempt, state: str) -> None:
     restarted = Delivery(state="unknown", reason="restarted")
 
-    assert session_machine.delivery(JOB, attempt, restarted, now=NOW)[0].state == state
+    assert job_machine.delivery(JOB, attempt, restarted, now=NOW)[0].state == state

@@ -14,7 +14,7 @@ from mam.broker.bus.protocol import Message
 from mam.broker.envelope import keys, topics
 from mam.broker.envelope.events import USE_JOB
 from mam.broker.envelope.signing import unseal
-from mam.control_plane.jobs import jobs
+from mam.control_plane.jobs.reports import find_report
 from mam.wrappers.runner.relay import body_of
 from tests.support import MAM, Root, git, repository, run_mam, until
 
@@ -57,7 +57,7 @@ def test_a_worktree_agent_works_whatever_its_directories_are_called(
     started = next(e for e in root.events(f"jobs/{job}") if e["kind"] == "started")
     assert started["outcome"] == "accepted"
     assert not (tree / ".mam").exists()
-    report = jobs.find_report(root.job(job))
+    report = find_report(root.job(job))
     assert report is not None and str(report).startswith(str(root.path / ".mam" / "jobs"))
 
 

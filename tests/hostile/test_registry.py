@@ -25,7 +25,6 @@ from mam.broker.host import process_identity as proof
 from mam.broker.host import rotated_log as logs
 from mam.broker.nats import process as server
 from mam.control_plane.control_root import monitor_process as daemon
-from mam.control_plane.jobs import jobs
 from mam.control_plane.messaging.published_state import Cards
 from mam.control_plane.messaging.spool_sweep import Sweep
 from mam.control_plane.monitor import monitor
@@ -33,6 +32,7 @@ from mam.control_plane.registry import audit
 from mam.control_plane.registry.audit import AuditLog
 from mam.control_plane.sessions import lifecycle as lives
 from mam.control_plane.sessions import sessions_yaml as projection
+from mam.control_plane.sessions.lookup import UnknownSession
 from mam.wrappers.runner.delivery import Ledger
 from tests.control_plane.conftest import Desk
 from tests.support import MAM, Root, git, repository, run_mam, until
@@ -471,7 +471,7 @@ class TestHandEditedSessions:
         if (member, value) == ("conversation", "~"):
             value = "!!null"
 
-        with pytest.raises((projection.ImportRefused, jobs.UnknownSession, BadName)):
+        with pytest.raises((projection.ImportRefused, UnknownSession, BadName)):
             self.take(desk, self.text(desk, **{member: value}))
 
         with desk.mam.registry.view() as view:

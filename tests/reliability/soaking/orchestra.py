@@ -20,6 +20,7 @@ from mam.control_plane.jobs import jobs
 from mam.control_plane.registry.records import LIVE, OPEN, PRESUMED, Job, Session
 from mam.control_plane.sessions import lifecycle as lives
 from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions.lookup import need_session
 from tests.support import MAM, run_mam
 
 from .scripts import Planned, plan
@@ -61,7 +62,7 @@ class Orchestra:
         """Look at everything once and do what is to be done; hand out new jobs until *due* have been."""
         self._try("up", lambda: daemon.ensure(self._mam))
         with self._mam.registry.view() as view:
-            rows = {name: jobs.need_session(view, name) for name in self._agents}
+            rows = {name: need_session(view, name) for name in self._agents}
             states = {job_id: jobs.need(view, job_id) for job_id in self.under}
             busy = {job.session for job in view.open_jobs()}
         for name, row in rows.items():
@@ -107,7 +108,7 @@ class Orchestra:
             job = view.job(name)
             if job is not None:
                 return why.job(view, job, now)
-            return why.session(view, jobs.need_session(view, name), now)
+            return why.session(view, need_session(view, name), now)
 
     def _bring_back(self, name: str) -> None:
         said = self.explain(name)
