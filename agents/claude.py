@@ -38,7 +38,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.agents.protocol import Grant, Launch, Screen, Seat, Signal
+from mam.agents.protocol import Launch, Permissions, Screen, ScreenState, Seat
 
 name = "claude"
 ready_within_s = 30.0
@@ -106,7 +106,7 @@ def conversation_files(seat: Seat) -> Sequence[Path]:
     return [kept] if _began_in(kept) in (str(cwd), str(seat.cwd)) else []
 
 
-def grants(grant: Grant) -> Sequence[str]:
+def grants(grant: Permissions) -> Sequence[str]:
     """
     Rules for claude's own reading and editing, added to its user's; whatever they deny stays denied.
 
@@ -118,26 +118,26 @@ def grants(grant: Grant) -> Sequence[str]:
     return [f"--allowedTools={','.join(rules)}"] if rules else []
 
 
-def read(screen: Screen) -> Signal:
+def read(screen: Screen) -> ScreenState:
     lines = [line.rstrip() for line in screen.text.splitlines()]
     shown = [line for line in lines if line]
     if not shown:
-        return Signal.STARTING
+        return ScreenState.STARTING
     box = _composer(lines)
     if box is None:
         return _without_box(shown)
     last = _last_block(box.above)
     if _BUSY.match(last) or re.search(r"(^ *|· )esc to interrupt", box.footer):
-        return Signal.WORKING
+        return ScreenState.WORKING
     if "Not logged in · Run /login" in box.footer:
-        return Signal.DIALOG
+        return ScreenState.DIALOG
     if box.text in _FAILED_HINTS:
-        return Signal.ERROR
+        return ScreenState.ERROR
     ended = _TURN_ENDED.match(last)
     if ended and not ended["stamped"]:
         # Before 2.1.3xx this line stands below a failure as well.
         last = _last_block(box.above[: len(box.above) - box.above[::-1].index(last) - 1])
-    return Signal.ERROR if _FAILED.match(last) else Signal.READY
+    return ScreenState.ERROR if _FAILED.match(last) else ScreenState.READY
 
 
 def draft(screen: Screen) -> bool:
@@ -232,10 +232,10 @@ def _last_block(above: Sequence[str]) -> str:
     return "" if start is None else "\n".join(takewhile(bool, above[start:]))
 
 
-def _without_box(shown: Sequence[str]) -> Signal:
+def _without_box(shown: Sequence[str]) -> ScreenState:
     if any(map(_EXIT.match, shown[-6:])):
-        return Signal.GONE
+        return ScreenState.GONE
     if any(map(_MENU.match, shown)):
         asks = shown[-1].startswith(" Esc to cancel") and any(map(_QUESTION.match, shown[-12:]))
-        return Signal.ASKING if asks else Signal.DIALOG
-    return Signal.GONE if _SHELL.match(shown[-1]) else Signal.STARTING
+        return ScreenState.ASKING if asks else ScreenState.DIALOG
+    return ScreenState.GONE if _SHELL.match(shown[-1]) else ScreenState.STARTING

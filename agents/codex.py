@@ -36,9 +36,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.agents import conversations as kept
-from mam.agents.conversations import Kept
-from mam.agents.protocol import Grant, Launch, Screen, Seat, Signal
+from mam.agents import conversations
+from mam.agents.conversations import KeptConversation
+from mam.agents.protocol import Launch, Permissions, Screen, ScreenState, Seat
 
 name = "codex"
 ready_within_s = 30.0
@@ -92,7 +92,7 @@ def conversation_files(seat: Seat) -> Sequence[Path]:
     return [] if found is None else [found.where]
 
 
-def grants(grant: Grant) -> Sequence[str]:
+def grants(grant: Permissions) -> Sequence[str]:
     """
     Writable folders of the sandbox, which lets everything be read. They stand in place of `writable_roots` in its
     user's own settings; what is needed beside them can be given as `--add-dir`. MAM's cannot: codex ends at that
@@ -105,29 +105,29 @@ def grants(grant: Grant) -> Sequence[str]:
     return ["-c", f"sandbox_workspace_write.writable_roots=[{roots}]"]
 
 
-def read(screen: Screen) -> Signal:
+def read(screen: Screen) -> ScreenState:
     lines = [line.rstrip() for line in screen.text.splitlines()]
     shown = [line for line in lines if line]
     if not shown:
-        return Signal.STARTING
+        return ScreenState.STARTING
     if any(map(_EXIT.match, shown[-5:])):
-        return Signal.GONE
+        return ScreenState.GONE
     if _MENU.match(shown[-1]):
-        return Signal.ASKING if any(map(_QUESTION.match, shown)) else Signal.DIALOG
+        return ScreenState.ASKING if any(map(_QUESTION.match, shown)) else ScreenState.DIALOG
     box = _composer(lines)
     if box is None:
         return _without_box(shown)
     if box.text == _PLACEHOLDER and box.footer == _FIRST_FOOTER:
-        return Signal.STARTING
+        return ScreenState.STARTING
     for block in _blocks_upwards(box.above):
         if _TURN_ENDED.search(block):
-            return Signal.READY
+            return ScreenState.READY
         if _QUEUE.match(block):
             continue
         if _BUSY.match(block):
-            return Signal.WORKING
-        return Signal.ERROR if _FAILED.match(block) else Signal.READY
-    return Signal.READY
+            return ScreenState.WORKING
+        return ScreenState.ERROR if _FAILED.match(block) else ScreenState.READY
+    return ScreenState.READY
 
 
 def draft(screen: Screen) -> bool:
@@ -208,15 +208,15 @@ def _blocks_upwards(above: Sequence[str]) -> Iterator[str]:
             end = at
 
 
-def _without_box(shown: Sequence[str]) -> Signal:
-    return Signal.GONE if _SHELL.match(shown[-1]) else Signal.STARTING
+def _without_box(shown: Sequence[str]) -> ScreenState:
+    return ScreenState.GONE if _SHELL.match(shown[-1]) else ScreenState.STARTING
 
 
-def _own(seat: Seat) -> Kept | None:
-    return kept.own(seat, list(_kept(seat)), ("resume",), _holds)
+def _own(seat: Seat) -> KeptConversation | None:
+    return conversations.own(seat, list(_kept(seat)), ("resume",), _holds)
 
 
-def _kept(seat: Seat) -> Iterator[Kept]:
+def _kept(seat: Seat) -> Iterator[KeptConversation]:
     """What a person or MAM began in the seat's folder; not what codex itself did on the side."""
     places = (str(seat.cwd), str(seat.cwd.resolve()))
     for path in (seat.home / ".codex" / "sessions").glob("*/*/*/rollout-*.jsonl"):
@@ -224,12 +224,12 @@ def _kept(seat: Seat) -> Iterator[Kept]:
             with path.open(encoding="utf-8") as lines:
                 about = json.loads(lines.readline())["payload"]
             if about["cwd"] in places and about["source"] == "cli":
-                yield Kept(str(about["id"]), datetime.fromisoformat(about["timestamp"]).timestamp(), path)
+                yield KeptConversation(str(about["id"]), datetime.fromisoformat(about["timestamp"]).timestamp(), path)
         except (OSError, ValueError, KeyError, TypeError):
             continue  # another version's, half written, or being removed
 
 
-def _holds(one: Kept, prompts: Sequence[str]) -> bool:
+def _holds(one: KeptConversation, prompts: Sequence[str]) -> bool:
     try:
         with one.where.open(encoding="utf-8", errors="replace") as lines:
             return any(prompt in line for line in lines for prompt in prompts)

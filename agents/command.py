@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from mam.agents.protocol import Launch, Screen, Seat, Signal, no_conversation_files, no_draft, no_grants, tail
+from mam.agents.protocol import Launch, Screen, ScreenState, Seat, no_conversation_files, no_draft, no_grants, tail
 from mam.broker.errors import Usage
 
 name = "command"
@@ -34,6 +34,6 @@ def resume(seat: Seat) -> Launch | None:
     return None
 
 
-def read(screen: Screen) -> Signal:
+def read(screen: Screen) -> ScreenState:
     """A program that nobody knows is taken to be ready as soon as its terminal shows anything at all."""
-    return Signal.READY if tail(screen) else Signal.STARTING
+    return ScreenState.READY if tail(screen) else ScreenState.STARTING

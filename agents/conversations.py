@@ -9,7 +9,7 @@ from typing import NamedTuple
 from mam.agents.protocol import Seat
 
 
-class Kept(NamedTuple):
+class KeptConversation(NamedTuple):
     """A conversation that was begun in the seat's folder."""
 
     id: str
@@ -18,8 +18,11 @@ class Kept(NamedTuple):
 
 
 def own(
-    seat: Seat, kept: Sequence[Kept], words: Sequence[str], holds: Callable[[Kept, Sequence[str]], bool]
-) -> Kept | None:
+    seat: Seat,
+    kept: Sequence[KeptConversation],
+    words: Sequence[str],
+    holds: Callable[[KeptConversation, Sequence[str]], bool],
+) -> KeptConversation | None:
     """
     The one that the last launch continued, behind one of *words*, or else the only one that was begun since then;
     among several, the only one that *holds* a prompt of a job which was delivered here, given how those begin.

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from mam.agents.protocol import Launch, Screen, Seat, Signal, first_match, no_grants
+from mam.agents.protocol import Launch, Screen, ScreenState, Seat, first_match, no_grants
 
 name = "grok"
 ready_within_s = 30.0
@@ -30,9 +30,9 @@ _ENV = {"GROK_DISABLE_AUTOUPDATER": "1"}
 _UNATTENDED = ("--always-approve", "--no-subagents")
 
 _HINTS = (
-    (Signal.ASKING, re.compile(r"Ctrl\+o:always-approve|^\s*\d/\d+:select|Enter:send  │  Esc:back")),
-    (Signal.DIALOG, re.compile(r"Shift\+x:dismiss|\ba:approve\b.*\bq:quit plan")),
-    (Signal.WORKING, re.compile(r"Esc:cancel|Enter:queue|Ctrl\+b:send to bg|Ctrl\+(Enter:send now|;:queue)")),
+    (ScreenState.ASKING, re.compile(r"Ctrl\+o:always-approve|^\s*\d/\d+:select|Enter:send  │  Esc:back")),
+    (ScreenState.DIALOG, re.compile(r"Shift\+x:dismiss|\ba:approve\b.*\bq:quit plan")),
+    (ScreenState.WORKING, re.compile(r"Esc:cancel|Enter:queue|Ctrl\+b:send to bg|Ctrl\+(Enter:send now|;:queue)")),
 )
 # The keys go to a typed prompt. Pasting while the transcript has the focus loses the text without a sign.
 _TAKES_TEXT = re.compile(r"Shift\+Tab:mode|^\s*Enter:send\b|press again to (quit|clear)")
@@ -91,24 +91,24 @@ def conversation_files(seat: Seat) -> Sequence[Path]:
     return [kept / seat.conversation for kept in _kept(seat) if (kept / seat.conversation).is_dir()]
 
 
-def read(screen: Screen) -> Signal:
+def read(screen: Screen) -> ScreenState:
     lines = _lines(screen)
     shown = [line for line in lines if line]
     if not shown:
-        return Signal.STARTING
-    hinted = first_match(shown[-1], _HINTS, Signal.STARTING)
-    if hinted is not Signal.STARTING:
+        return ScreenState.STARTING
+    hinted = first_match(shown[-1], _HINTS, ScreenState.STARTING)
+    if hinted is not ScreenState.STARTING:
         return hinted
     box = _composer(lines)
     if box is None:
         return _without_box(shown, screen.title)
     # A narrow pane cuts the hint, but never the spinner in the status line's column.
     if any(re.match(r"  [\u2801-\u28ff] \S", line) for line in [line for line in box.above if line][-3:]):
-        return Signal.WORKING
+        return ScreenState.WORKING
     if box.placeholder or not _TAKES_TEXT.search(box.hints):
-        return Signal.DIALOG  # a menu, a welcome screen or the transcript has the focus
+        return ScreenState.DIALOG  # a menu, a welcome screen or the transcript has the focus
     told = "\n".join(line for line in box.above if not _TOAST.match(line)).rstrip()
-    return Signal.ERROR if _FAILED.search(told) else Signal.READY
+    return ScreenState.ERROR if _FAILED.search(told) else ScreenState.READY
 
 
 def draft(screen: Screen) -> bool:
@@ -159,13 +159,13 @@ def _composer(lines: Sequence[str]) -> _Box | None:
     return _Box(above, first[:1], "\n".join([first[1:].strip(), *rest]).strip(), "".join(hints))
 
 
-def _without_box(shown: Sequence[str], title: str) -> Signal:
+def _without_box(shown: Sequence[str], title: str) -> ScreenState:
     if any(map(_WELCOME.search, shown[-3:])):
-        return Signal.DIALOG  # trust, login
+        return ScreenState.DIALOG  # trust, login
     if title.startswith("⚠ Action Required"):
-        return Signal.ASKING
+        return ScreenState.ASKING
     if _BOTTOM.match(shown[-1]):
-        return Signal.DIALOG  # an overlay that covers part of the composer
+        return ScreenState.DIALOG  # an overlay that covers part of the composer
     if _EXIT.search("\n".join(shown[-4:])) or _SHELL.match(shown[-1]):
-        return Signal.GONE
-    return Signal.STARTING
+        return ScreenState.GONE
+    return ScreenState.STARTING

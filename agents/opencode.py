@@ -38,9 +38,9 @@ from typing import Any, NamedTuple
 from unicodedata import east_asian_width
 from urllib.parse import quote
 
-from mam.agents import conversations as kept
-from mam.agents.conversations import Kept
-from mam.agents.protocol import Launch, Screen, Seat, Signal, no_conversation_files, no_grants
+from mam.agents import conversations
+from mam.agents.conversations import KeptConversation
+from mam.agents.protocol import Launch, Screen, ScreenState, Seat, no_conversation_files, no_grants
 
 name = "opencode"
 ready_within_s = 60.0  # its first start in a home takes longest
@@ -102,27 +102,27 @@ def resume(seat: Seat) -> Launch | None:
     """
     if any(word.partition("=")[0] in _NAMED for word in seat.args):
         return launch(seat)  # its user has named one already, and two end it at once
-    found = kept.own(seat, list(_kept(seat)), ("--session",), _holds)
+    found = conversations.own(seat, list(_kept(seat)), ("--session",), _holds)
     return None if found is None else _command(seat, "--session", found.id)
 
 
-def read(screen: Screen) -> Signal:
+def read(screen: Screen) -> ScreenState:
     lines = _lines(screen)
     if not any(lines):
-        return Signal.STARTING
+        return ScreenState.STARTING
     bottom = _bottom(lines)
     if bottom is None:
         return _without_box(lines)
     if _menu(lines, bottom):
-        return Signal.DIALOG
+        return ScreenState.DIALOG
     box = _composer(lines, bottom)
     if _BUSY.match(box.hints):
-        return Signal.WORKING
+        return ScreenState.WORKING
     if not box.agent:
-        return Signal.STARTING  # it does not know yet with what it would answer
+        return ScreenState.STARTING  # it does not know yet with what it would answer
     if _NO_PROVIDER in box.agent:
-        return Signal.DIALOG
-    return Signal.ERROR if _failed(box.above) else Signal.READY
+        return ScreenState.DIALOG
+    return ScreenState.ERROR if _failed(box.above) else ScreenState.READY
 
 
 def draft(screen: Screen) -> bool:
@@ -201,27 +201,27 @@ def _failed(above: Sequence[str]) -> bool:
     return said != "" and not _NO_FAILURE.match(said) and not _CLOSED.match(blocks[-3][0])
 
 
-def _without_box(lines: Sequence[str]) -> Signal:
+def _without_box(lines: Sequence[str]) -> ScreenState:
     """A question stands in place of the composer, or what tells whose conversation a sub-agent's is."""
     shown = [line for line in lines if line]
     if any(map(_EXIT.match, shown[-6:])):
-        return Signal.GONE
+        return ScreenState.GONE
     lowest = list(takewhile(_BOXED.match, dropwhile(lambda line: not line, reversed(lines))))
     if lowest:
-        return Signal.ASKING if any(map(_QUESTION.match, lowest)) else Signal.DIALOG
-    return Signal.GONE if _SHELL.match(shown[-1]) else Signal.STARTING
+        return ScreenState.ASKING if any(map(_QUESTION.match, lowest)) else ScreenState.DIALOG
+    return ScreenState.GONE if _SHELL.match(shown[-1]) else ScreenState.STARTING
 
 
-def _kept(seat: Seat) -> Iterator[Kept]:
+def _kept(seat: Seat) -> Iterator[KeptConversation]:
     """What was begun in the seat's folder; not what its sub-agents did on the side."""
     database = seat.home / ".local" / "share" / "opencode" / "opencode.db"
     places = (str(seat.cwd), str(seat.cwd.resolve()))
     asked = "SELECT id, time_created FROM session WHERE directory IN (?, ?) AND parent_id IS NULL"
     for conversation, began_ms in _rows(database, asked, places):
-        yield Kept(str(conversation), began_ms / 1000, database)
+        yield KeptConversation(str(conversation), began_ms / 1000, database)
 
 
-def _holds(one: Kept, prompts: Sequence[str]) -> bool:
+def _holds(one: KeptConversation, prompts: Sequence[str]) -> bool:
     asked = "SELECT 1 FROM part WHERE session_id = ? AND instr(data, ?) LIMIT 1"
     return any(_rows(one.where, asked, (one.id, prompt)) for prompt in prompts)
 

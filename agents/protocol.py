@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 
-class Signal(enum.Enum):
+class ScreenState(enum.Enum):
     """What a screen says that the agent is doing. A screen raises questions; it never decides."""
 
     STARTING = "starting"  # nothing that can be recognised yet
@@ -44,7 +44,7 @@ class Seat(NamedTuple):
     mam: str = "mam"  # the mam command, for adapters whose agent is part of MAM
 
 
-class Grant(NamedTuple):
+class Permissions(NamedTuple):
     """Folders and files that an agent must reach so that its jobs can be done, whatever guards it."""
 
     # for the programs that it starts, MAM's verbs, git and tests among them
@@ -84,13 +84,13 @@ class AgentCli(Protocol):
     def conversation_files(self, seat: Seat) -> Sequence[Path]: ...
 
     # what the visible screen says
-    def read(self, screen: Screen) -> Signal: ...
+    def read(self, screen: Screen) -> ScreenState: ...
 
     # whether text still waits in the composer: a paste that was not submitted, or a person's own draft
     def draft(self, screen: Screen) -> bool: ...
 
     # extra arguments that let a guarded agent reach what its jobs need, and no more of it than that
-    def grants(self, grant: Grant) -> Sequence[str]: ...
+    def grants(self, grant: Permissions) -> Sequence[str]: ...
 
     # the instruction file that this CLI loads by itself
     instruction_file: str
@@ -101,7 +101,7 @@ def no_conversation_files(seat: Seat) -> Sequence[Path]:
     return ()
 
 
-def no_grants(grant: Grant) -> Sequence[str]:
+def no_grants(grant: Permissions) -> Sequence[str]:
     """For agents without a sandbox of their own: nothing has to be granted."""
     return ()
 
@@ -117,7 +117,7 @@ def tail(screen: Screen, lines: int = 20) -> str:
     return "\n".join(shown[-lines:])
 
 
-def first_match(text: str, rules: Sequence[tuple[Signal, re.Pattern[str]]], default: Signal) -> Signal:
+def first_match(text: str, rules: Sequence[tuple[ScreenState, re.Pattern[str]]], default: ScreenState) -> ScreenState:
     """The signal of the first rule that matches: the order of the rules is their priority."""
     for signal, pattern in rules:
         if pattern.search(text):

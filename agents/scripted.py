@@ -7,7 +7,7 @@ Its program is the verb `mam play`; a script is a list of steps (see wrappers/pl
 from collections.abc import Sequence
 from pathlib import Path
 
-from mam.agents.protocol import Launch, Screen, Seat, Signal, no_grants, tail
+from mam.agents.protocol import Launch, Screen, ScreenState, Seat, no_grants, tail
 
 name = "scripted"
 ready_within_s = 5.0
@@ -40,13 +40,13 @@ def conversation_files(seat: Seat) -> Sequence[Path]:
     return [memory] if memory.exists() else []
 
 
-def read(screen: Screen) -> Signal:
+def read(screen: Screen) -> ScreenState:
     last = tail(screen, 1)
     if last.startswith(ASKS):
-        return Signal.ASKING
+        return ScreenState.ASKING
     if last.startswith(BUSY):
-        return Signal.WORKING
-    return Signal.READY if last.startswith(PROMPT.rstrip()) else Signal.STARTING
+        return ScreenState.WORKING
+    return ScreenState.READY if last.startswith(PROMPT.rstrip()) else ScreenState.STARTING
 
 
 def draft(screen: Screen) -> bool:

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
 
 READ_AT_MOST = 512 * 1024  # twice what any event may have
 
@@ -31,7 +31,7 @@ class Spooled(NamedTuple):
     beat: bool
 
 
-class Entry(NamedTuple):
+class SpoolEntry(NamedTuple):
     """One file of a spool, known by its name only."""
 
     path: Path
@@ -56,10 +56,10 @@ def write(folder: Path, event_id: str, topic: str, wire: bytes, *, beat: bool = 
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         _write_all(descriptor, topic.encode() + b"\n" + wire)
-        faults.point("spool.fsync")
+        fault_points.point("spool.fsync")
         if not beat:
             os.fsync(descriptor)
-        faults.point("spool.rename")
+        fault_points.point("spool.rename")
         partial.replace(target)
     except OSError:
         partial.unlink(missing_ok=True)
@@ -81,13 +81,13 @@ def sync_folder(folder: Path) -> None:
     """Make renames and unlinks in *folder* durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
-        faults.point("folder.sync")
+        fault_points.point("folder.sync")
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
-def entries(folder: Path) -> list[Entry]:
+def entries(folder: Path) -> list[SpoolEntry]:
     """What waits in *folder*, oldest first, by name alone: cheap also when thousands wait. No folder: nothing."""
     try:
         names = sorted(os.listdir(folder))
@@ -98,11 +98,11 @@ def entries(folder: Path) -> list[Entry]:
         event = _EVENT.fullmatch(name)
         match = event or _BEAT.fullmatch(name)
         if match:
-            found.append(Entry(folder / name, match.group(1), beat=event is None))
+            found.append(SpoolEntry(folder / name, match.group(1), beat=event is None))
     return found
 
 
-def load(entry: Entry) -> Spooled | None:
+def load(entry: SpoolEntry) -> Spooled | None:
     """
     The content of an entry; None where it vanished meanwhile, or is no file (a FIFO would hold up every reader).
 
@@ -139,11 +139,11 @@ def settle(folder: Path, event_ids: set[str]) -> int:
     return dropped
 
 
-def bury(item: Spooled | Entry, dead: Path) -> Path:
+def bury(item: Spooled | SpoolEntry, dead: Path) -> Path:
     """Set aside what nobody could authenticate; `doctor` and `why` name it, nothing deletes it."""
     dead.mkdir(mode=0o700, exist_ok=True)
     target = dead / item.path.name
-    faults.point("spool.bury")
+    fault_points.point("spool.bury")
     item.path.replace(target)
     return target
 

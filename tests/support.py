@@ -13,14 +13,14 @@ from typing import Any, NamedTuple
 
 from mam.broker.bus.mqtt import MqttBus
 from mam.broker.envelope import topics
-from mam.broker.host import process_identity as proof
-from mam.broker.nats import process as server
+from mam.broker.host import process_identity
+from mam.broker.nats import process as nats_server
 from mam.control_plane.config import settings as config
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.database import RegistryUnusable
 from mam.control_plane.registry.transactions import Registry
-from mam.control_plane.sessions import lifecycle as lives
+from mam.control_plane.sessions import lifecycle
 
 MAM = str(Path(sys.executable).parent / "mam")
 FULL = bool(os.environ.get("MAM_TEST_FULL"))
@@ -156,9 +156,11 @@ class Root:
     def viewer(self) -> MqttBus:
         """A bus as the user that may only look; the caller closes it."""
         layout = self.parts.layout
-        running = server.running(layout.broker)
+        running = nats_server.running(layout.broker)
         assert running is not None
-        return MqttBus(server.endpoint(layout.secrets, running.port, "viewer"), topics.root(self.parts.fingerprint))
+        return MqttBus(
+            nats_server.endpoint(layout.secrets, running.port, "viewer"), topics.root(self.parts.fingerprint)
+        )
 
     @contextmanager
     def asleep(self, pid: int) -> Generator[None]:
@@ -173,16 +175,16 @@ class Root:
             os.kill(pid, signal.SIGCONT)
 
     def kill_monitor(self) -> None:
-        known = daemon.look(self.parts.layout)
+        known = monitor_process.look(self.parts.layout)
         assert known is not None
         os.kill(known.process.pid, signal.SIGKILL)
-        until(lambda: not proof.alive(known.process))
+        until(lambda: not process_identity.alive(known.process))
 
     def kill_broker(self) -> None:
         """Kill the server of now; the monitor may start another one at once."""
-        running = until(lambda: server.running(self.parts.layout.broker), what="a broker runs")
+        running = until(lambda: nats_server.running(self.parts.layout.broker), what="a broker runs")
         os.kill(running.pid, signal.SIGKILL)
-        until(lambda: proof.start_time(running.pid) is None)
+        until(lambda: process_identity.start_time(running.pid) is None)
 
     def clean(self) -> None:
         """End everything that was started here, each by its proven identity."""
@@ -195,8 +197,8 @@ class Root:
         except RegistryUnusable:
             rows = []  # a test's doing
         for session in rows:
-            lives.stop(mam, session.name, force=True)
-        daemon.end(mam.layout)
-        server.stop(mam.layout.broker)
+            lifecycle.stop(mam, session.name, force=True)
+        monitor_process.end(mam.layout)
+        nats_server.stop(mam.layout.broker)
         if self.env["MAM_MUX"] == "tmux":
             subprocess.run(["tmux", "-L", mam.mux_server("tmux"), "kill-server"], capture_output=True)

@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points as faults
-from mam.broker.host import process_identity as proof
-from mam.broker.host import rotated_log as logs
+from mam.broker.host import fault_points, process_identity, rotated_log
 from mam.broker.host.process_identity import ProcessId
 
 SHOWN_CHARS = 2000
@@ -110,8 +108,8 @@ def spawn(
 
     Its output goes to *log* (0600, appended, begun anew where it has grown large); it has no standard input.
     """
-    faults.point("spawn")
-    logs.set_aside(log)
+    fault_points.point("spawn")
+    rotated_log.set_aside(log)
     descriptor = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
     try:
         child = subprocess.Popen(
@@ -164,9 +162,9 @@ def end_group(process: ProcessId, *, wait_s: float = 5.0) -> bool:
     started, or where it died and its group still holds children it left.
     True where something was there to end.
     """
-    if process.boot != proof.boot_id():
+    if process.boot != process_identity.boot_id():
         return False
-    current = proof.start_time(process.pid)
+    current = process_identity.start_time(process.pid)
     if current is not None and current != process.start:
         return False  # the pid is somebody else's now
     found = False
@@ -202,6 +200,6 @@ def _processes() -> list[int]:
 
 def _member(pid: int, group: int) -> bool:
     try:
-        return os.getpgid(pid) == group and proof.start_time(pid) is not None
+        return os.getpgid(pid) == group and process_identity.start_time(pid) is not None
     except (ProcessLookupError, PermissionError):
         return False

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from mam.agents.scripted import ASKS, BUSY, PROMPT
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
 from mam.wrappers import process
 
 DEFAULT_SCRIPT: list[dict[str, Any]] = [
@@ -107,7 +107,7 @@ class Player:
         self._heard.append(prompt)
         partial = self._memory.with_name(f".{self._memory.name}")
         partial.write_text(json.dumps(self._heard), "utf-8")
-        faults.point("memory.rename")
+        fault_points.point("memory.rename")
         partial.replace(self._memory)
 
     def _play(self, prompt: str) -> int | None:

@@ -12,7 +12,7 @@ from mam.broker.bus.protocol import Bus, Handler
 from mam.broker.errors import Usage
 
 
-class Weather(NamedTuple):
+class Impairment(NamedTuple):
     """Chances from 0 to 1 for each message that is published."""
 
     seed: int = 1
@@ -21,7 +21,7 @@ class Weather(NamedTuple):
     reorder: float = 0.0
 
 
-def parse(text: str) -> Weather | None:
+def parse(text: str) -> Impairment | None:
     """Read ``seed=1,loss=0.2,duplicate=0.2,reorder=0.2``; None for an empty text. Raises Usage."""
     if not text.strip():
         return None
@@ -36,13 +36,13 @@ def parse(text: str) -> Weather | None:
         if not chance and not (name == "seed" and given[name] >= 0):
             hint = "seed=1,loss=0.2,duplicate=0.2,reorder=0.2, each chance at most 0.9"
             raise Usage(what=f"MAM_CHAOS={text!r} cannot be read at {part.strip()!r}", hint=hint)
-    return Weather(**{**given, "seed": int(given.get("seed", 1))})  # type: ignore[arg-type]
+    return Impairment(**{**given, "seed": int(given.get("seed", 1))})  # type: ignore[arg-type]
 
 
-class ChaosBus:
+class ImpairedBus:
     """*bus* with bad weather for what is published; what is received comes as it comes."""
 
-    def __init__(self, bus: Bus, weather: Weather, who: str) -> None:
+    def __init__(self, bus: Bus, weather: Impairment, who: str) -> None:
         self._bus, self._weather = bus, weather
         self._chance = random.Random(f"{weather.seed}/{who}")
         self._held: list[tuple[str, bytes, int, bool]] = []

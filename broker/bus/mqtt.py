@@ -23,7 +23,7 @@ from paho.mqtt.reasoncodes import ReasonCode
 from mam.broker.bus.protocol import Handler, Message, Will
 from mam.broker.bus.url import Endpoint
 from mam.broker.errors import BrokerUnreachable
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
 
 _log = logging.getLogger("mam.bus")
 
@@ -81,7 +81,7 @@ class MqttBus:
     def publish(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False) -> bool:
         if not self._ready_connection:
             return False
-        faults.point("bus.publish")
+        fault_points.point("bus.publish")
         info = self._client.publish(self._prefix + topic, payload, qos=qos, retain=retain)
         return info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS
 

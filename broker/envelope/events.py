@@ -26,7 +26,7 @@ JobId = Annotated[str, Field(pattern=rf"^{JOB_ID.pattern}\z")]
 SessionName = Annotated[str, Field(pattern=rf"^{NAME.pattern}\z")]
 Count = Annotated[int, Field(ge=0, lt=MAX_SEQ)]
 Text = Annotated[str, Field(max_length=4000)]
-Result = Literal["done", "failed"]
+JobResult = Literal["done", "failed"]
 Verdict = Literal["pass", "not_pass"]
 
 
@@ -78,7 +78,7 @@ class Heartbeat(Data):
     pass
 
 
-class Progress(Data):
+class Progressed(Data):
     note: Text
     percent: Annotated[int, Field(ge=0, le=100)] | None = None
 
@@ -94,7 +94,7 @@ class Asked(Data):
 
 
 class Report(Data):
-    result: Result
+    result: JobResult
     verdict: Verdict | None = None
     report_sha256: Sha256
     report_bytes: Count
@@ -107,7 +107,7 @@ class Cancelled(Data):
     reason: Text = ""
 
 
-class Say(Data):
+class FreeText(Data):
     """Free text for an agent's composer, outside of any job."""
 
     prompt: Annotated[str, Field(max_length=60_000)]
@@ -115,7 +115,7 @@ class Say(Data):
     expires_at: Count | None = None  # by the clock of the host that both ends share; then its sender has given up
 
 
-class Dispatch(Say):
+class Dispatch(FreeText):
     """The prompt of one attempt; the runner hands it over only while the brief is the one that was signed."""
 
     brief_path: str
@@ -142,7 +142,7 @@ DeliveryReason = Literal[
 ]
 
 
-class Delivery(Data):
+class DeliveryReport(Data):
     state: DeliveryState
     reason: DeliveryReason = ""
     evidence: Text = ""
@@ -176,28 +176,28 @@ class Presence(Data):
 JOB_DATA: dict[str, type[Data]] = {
     "started": Started,
     "heartbeat": Heartbeat,
-    "progress": Progress,
+    "progress": Progressed,
     "asked": Asked,
     "report": Report,
     "cancelled": Cancelled,
 }
-INBOX_DATA: dict[str, type[Data]] = {"dispatch": Dispatch, "say": Say, "cancel": Cancel, "settled": Settled}
-RUNTIME_DATA: dict[str, type[Data]] = {"delivery": Delivery, "signal": Signal, "presence": Presence}
+INBOX_DATA: dict[str, type[Data]] = {"dispatch": Dispatch, "say": FreeText, "cancel": Cancel, "settled": Settled}
+RUNTIME_DATA: dict[str, type[Data]] = {"delivery": DeliveryReport, "signal": Signal, "presence": Presence}
 
 
-class Event(NamedTuple, Generic[B]):
+class CheckedEvent(NamedTuple, Generic[B]):
     """A checked message: its frame, and its data where the kind is known."""
 
     frame: B
     data: Data | None
 
 
-def check(frame_type: type[B], kinds: dict[str, type[Data]], body: dict[str, object]) -> Event[B]:
+def check(frame_type: type[B], kinds: dict[str, type[Data]], body: dict[str, object]) -> CheckedEvent[B]:
     """Turn a parsed body into an event. Raises EventRefused("schema")."""
     try:
         frame = frame_type.model_validate(body)
         data_type = kinds.get(frame.kind)
-        return Event(frame, None if data_type is None else data_type.model_validate(frame.data))
+        return CheckedEvent(frame, None if data_type is None else data_type.model_validate(frame.data))
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         refuse("schema", f"{'.'.join(str(part) for part in first['loc'])}: {first['type']}")

@@ -9,7 +9,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from mam.broker.errors import FileRefused
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
 
 KEY_BYTES = 32
 
@@ -50,9 +50,9 @@ def write_private(path: Path, content: bytes) -> None:
         view = memoryview(content)
         while view:
             view = view[os.write(descriptor, view) :]
-        faults.point("key.fsync")
+        fault_points.point("key.fsync")
         os.fsync(descriptor)
-        faults.point("key.link")
+        fault_points.point("key.link")
         os.link(partial, path)  # unlike a rename this never replaces what is there
     finally:
         os.close(descriptor)
@@ -64,7 +64,7 @@ def replace_private(path: Path, content: bytes) -> None:
     partial = path.with_name(f".{path.name}.new")
     partial.unlink(missing_ok=True)
     write_private(partial, content)
-    faults.point("private.rename")
+    fault_points.point("private.rename")
     partial.replace(path)
 
 

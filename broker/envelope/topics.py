@@ -9,13 +9,13 @@ JOB_ID = re.compile(r"[a-z0-9][a-z0-9_-]{7,63}")
 NAME = re.compile(r"[a-z][a-z0-9_-]{0,47}")
 FINGERPRINT = re.compile(r"[0-9a-f]{12}")
 
-Place = Literal["job", "inbox", "events", "presence", "job_state", "loop_state", "monitor", "drift", "probe"]
+TopicKind = Literal["job", "inbox", "events", "presence", "job_state", "loop_state", "monitor", "drift", "probe"]
 
 
 class Address(NamedTuple):
     """A logical topic, taken apart: *owner* is a job id, a session name, a loop id, or empty."""
 
-    place: Place
+    place: TopicKind
     owner: str
 
 
@@ -55,7 +55,7 @@ def probe(user: str) -> str:
 MONITOR = "monitor/state"
 DRIFT = "drift"
 
-_AGENT_PLACES: dict[str, Place] = {"inbox": "inbox", "events": "events", "presence": "presence"}
+_AGENT_PLACES: dict[str, TopicKind] = {"inbox": "inbox", "events": "events", "presence": "presence"}
 
 
 def parse(logical: str) -> Address | None:

@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
 
 
 def read(path: Path) -> dict[str, object]:
@@ -21,7 +21,7 @@ def write(path: Path, content: Mapping[str, object]) -> None:
     """Put *content* at *path* in one step; not synced, since it is written anew after a crash. Raises OSError."""
     partial = path.with_name(f".{path.name}")
     partial.write_text(json.dumps(content), "utf-8")
-    faults.point("note.rename")
+    fault_points.point("note.rename")
     partial.replace(path)
 
 
@@ -32,7 +32,7 @@ def write_json(path: Path, content: dict[str, object]) -> None:
     with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
         json.dump(content, file, indent=1, ensure_ascii=False)
         file.flush()
-        faults.point("json.fsync")
+        fault_points.point("json.fsync")
         os.fsync(file.fileno())
-    faults.point("json.rename")
+    fault_points.point("json.rename")
     partial.replace(path)

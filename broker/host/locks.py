@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mam.broker.errors import Busy
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 
 _PROC = Path("/proc")
 _LISTED = _PROC / "locks"
@@ -102,8 +102,8 @@ def holder(lock: int | Path) -> str:
                 continue
             pid = int(words[4])
             if any(_is_same(there, opened) for opened in (_PROC / str(pid) / "fd").iterdir()):
-                command = " ".join(proof.command_line(pid))[:COMMAND_CHARS]
-                return f"pid {pid} ({'stopped: ' if proof.is_stopped(pid) else ''}{command})"
+                command = " ".join(process_identity.command_line(pid))[:COMMAND_CHARS]
+                return f"pid {pid} ({'stopped: ' if process_identity.is_stopped(pid) else ''}{command})"
     except (OSError, IndexError, ValueError):
         pass
     return "somebody"

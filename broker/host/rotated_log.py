@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
 
 LIMIT_BYTES = 10 * 1024 * 1024
 
@@ -13,7 +13,7 @@ def set_aside(log: Path, *, limit_bytes: int = LIMIT_BYTES) -> bool:
     try:
         if log.stat().st_size <= limit_bytes:
             return False
-        faults.point("log.aside")
+        fault_points.point("log.aside")
         log.replace(_before(log))
     except FileNotFoundError:
         return False

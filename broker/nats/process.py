@@ -26,9 +26,7 @@ from mam.broker.bus.url import Endpoint
 from mam.broker.envelope import keys
 from mam.broker.envelope.topics import root
 from mam.broker.errors import BrokerUnreachable, FileRefused, MamError
-from mam.broker.host import atomic_files as notes
-from mam.broker.host import process_identity as proof
-from mam.broker.host import rotated_log as logs
+from mam.broker.host import atomic_files, process_identity, rotated_log
 from mam.broker.host.process_identity import ProcessId
 
 USERS = ("control", "runner", "viewer")
@@ -208,7 +206,7 @@ def _state_file(folder: Path) -> Path:
 
 
 def _read_state(folder: Path) -> dict[str, object]:
-    return notes.read(_state_file(folder))
+    return atomic_files.read(_state_file(folder))
 
 
 def _process(state: dict[str, object]) -> ProcessId | None:
@@ -217,7 +215,7 @@ def _process(state: dict[str, object]) -> ProcessId | None:
     if not isinstance(pid, int):
         return None
     named = ProcessId(pid, str(start), str(boot))
-    return named if proof.alive(named) else None
+    return named if process_identity.alive(named) else None
 
 
 def running(folder: Path) -> Running | None:
@@ -259,7 +257,7 @@ def start(
             _greet(folder, secrets_dir, fingerprint, found, 0)
             return found
         log = folder / "nats.log"
-        logs.set_aside(log)
+        rotated_log.set_aside(log)
         log_begins = log.stat().st_size if log.exists() else 0
         chosen = _choose_port(folder, port)
         config = folder / CONFIG
@@ -267,7 +265,7 @@ def start(
         pid = spawn([str(binary), "-c", str(config)], log, folder, [lock])
     finally:
         os.close(lock)  # the server holds the same lock through its own descriptor
-    started = proof.of(pid)
+    started = process_identity.of(pid)
     if started is None:
         raise ServerFailed(why=_last_line(log, log_begins), log=str(log))
     keys.replace_private(_state_file(folder), json.dumps({**started._asdict(), "port": chosen}).encode())
@@ -311,7 +309,7 @@ def _unnoted(folder: Path) -> ProcessId | None:
         pid = int((folder / PID_FILE).read_text("ascii"))
     except (OSError, ValueError):
         return None
-    return proof.of(pid) if str(folder / CONFIG) in proof.command_line(pid) else None
+    return process_identity.of(pid) if str(folder / CONFIG) in process_identity.command_line(pid) else None
 
 
 def _greet(folder: Path, secrets_dir: Path, fingerprint: str, started: Running, log_begins: int) -> None:
@@ -357,7 +355,7 @@ def stop(folder: Path, *, wait_s: float = 5.0) -> bool:
             return True
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
-            if not proof.alive(server):
+            if not process_identity.alive(server):
                 return True
             time.sleep(0.01)
     raise ServerFailed(why=f"pid {server.pid} does not end", log=str(folder / "nats.log"))

@@ -7,15 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.control_plane.benchmarks import suite as bench
+from mam.control_plane.benchmarks import suite
 from mam.control_plane.benchmarks.suite import Figure
-from mam.control_plane.control_root import create as root
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root import create, monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.loops import jobs as loop_jobs
 from mam.control_plane.registry.records import Attempt
 from mam.control_plane.sessions import sessions
-from mam.control_plane.worktrees import commit as tree_commit
+from mam.control_plane.worktrees import commit as worktree_commit
 from mam.control_plane.worktrees import prepare as worktrees
 from mam.wrappers import process
 
@@ -53,19 +52,21 @@ def loop() -> list[Figure]:
 
 
 def _cost(*, commits: int, reviewers: int) -> _Cost:
-    with bench.place(MAM_MUX="headless") as mam:
+    with suite.place(MAM_MUX="headless") as mam:
         folder = mam.layout.root
         _history(folder, commits)
-        root.make(mam.layout)
-        daemon.ensure(mam)
-        tree = Path(worktrees.prepare(mam, worktrees.Wish("bench", venv=False)).path)
+        create.make(mam.layout)
+        monitor_process.ensure(mam)
+        tree = Path(worktrees.prepare(mam, worktrees.WorktreeRequest("bench", venv=False)).path)
         (tree / "new.py").write_text("print('new')\n", "utf-8")
-        tree_commit.commit(mam, "bench", "work to review")
+        worktree_commit.commit(mam, "bench", "work to review")
         script = mam.layout.mam / "script.json"
         script.write_text(_SCRIPT, "utf-8")
         names = [f"reviewer-{n}" for n in range(reviewers)]
         for name in names:
-            wish = sessions.Wish(name, "scripted", "reviewer", folder, "headless", args=["--script", str(script)])
+            wish = sessions.AgentRequest(
+                name, "scripted", "reviewer", folder, "headless", args=["--script", str(script)]
+            )
             sessions.create(mam, wish)
             sessions.await_ready(mam, name, wait_s=60)
         _round(mam, tree, names, "warm-up")

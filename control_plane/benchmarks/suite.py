@@ -16,18 +16,15 @@ from typing import NamedTuple
 from mam.agents import catalog
 from mam.broker.envelope import keys
 from mam.broker.envelope.payloads import now_ms
-from mam.broker.nats import process as server
+from mam.broker.nats import process as nats_server
 from mam.control_plane.config import settings as config
-from mam.control_plane.control_root import create as root
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root import create, monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs import jobs
 from mam.control_plane.registry.records import Attempt, Job, Session
 from mam.control_plane.registry.transactions import Registry
-from mam.control_plane.sessions import lifecycle as lives
-from mam.control_plane.sessions import runtime as seats
-from mam.control_plane.sessions import sessions
+from mam.control_plane.sessions import lifecycle, runtime, sessions
 from mam.control_plane.sessions.lookup import need_session
 
 
@@ -48,16 +45,16 @@ def place(**environ: str) -> Generator[Mam]:
         values = {k: v for k, v in settings.environ.items() if not k.startswith("MAM_") and k not in config.BINDING}
         settings = config.Settings({**values, **environ}, {**values, **environ}, path)
         mam = Mam(settings, config.layout(settings, str(path)), by="bench")
-        root.make(mam.layout, in_git=False)
+        create.make(mam.layout, in_git=False)
         try:
             yield mam
         finally:
             with mam.registry.view() as view:
                 names = [session.name for session in view.sessions() if session.pane]
             for name in names:
-                lives.stop(mam, name, force=True)
-            daemon.end(mam.layout)
-            server.stop(mam.layout.broker)
+                lifecycle.stop(mam, name, force=True)
+            monitor_process.end(mam.layout)
+            nats_server.stop(mam.layout.broker)
 
 
 def session_row(name: str, mam: Mam, **more: object) -> Session:
@@ -137,8 +134,8 @@ def cli(runs: int = 21) -> list[Figure]:
 def deliver(count: int = 20, mux: str = "auto") -> list[Figure]:
     """From delegate's commit to the submitted prompt, in a ready pane; the pause before Enter is part of it."""
     with place() as mam:
-        daemon.ensure(mam)
-        sessions.create(mam, sessions.Wish("writer", "scripted", mux=mux))
+        monitor_process.ensure(mam)
+        sessions.create(mam, sessions.AgentRequest("writer", "scripted", mux=mux))
         session = sessions.await_ready(mam, "writer", wait_s=30)
         taken_ms = []
         for _ in range(count):
@@ -154,7 +151,7 @@ def deliver(count: int = 20, mux: str = "auto") -> list[Figure]:
         # Other agents need 0.31 s between paste and Enter; the rest is the same.
         over = [taken / 1000 - pause_s + 0.31 for taken in taken_ms]
         p50, p95 = statistics.median(over), sorted(over)[int(len(over) * 0.95) - 1]
-        known = daemon.look(mam.layout)
+        known = monitor_process.look(mam.layout)
         assert known is not None and session.pid is not None
         idle = idling({"runner": (session.pid, 48, 0.1), "monitor": (known.process.pid, 150, 0.5)})
     what = f"commit → submitted in {session.mux}, with a pause of 0.31 s"
@@ -167,7 +164,7 @@ def _await_prompt(mam: Mam) -> None:
     while time.monotonic() < deadline:
         with mam.registry.view() as view:
             session = need_session(view, "writer")
-        if seats.multiplexer(mam, session).screen(session.pane).text.rstrip().endswith("scripted>"):
+        if runtime.multiplexer(mam, session).screen(session.pane).text.rstrip().endswith("scripted>"):
             return
         time.sleep(0.01)
 

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from mam.broker.errors import MamError, Usage
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
 from mam.broker.version import VERSION
 from mam.control_plane.config import settings as config
 
@@ -128,7 +128,7 @@ def _run(words: list[str]) -> int:
         raise Usage(what=f"there is no verb {name!r}", hint="`mam --help` lists them")
     if name in TEMPORARY:
         signal.signal(signal.SIGTERM, _interrupt)
-    faults.arm(config.load().text("MAM_FAULT"), _role(words))
+    fault_points.arm(config.load().text("MAM_FAULT"), _role(words))
     found = importlib.import_module(f"mam.control_plane.cli.{module}")
     code: int = found.run(words)
     return code

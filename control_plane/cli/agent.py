@@ -5,13 +5,12 @@ import json
 import sys
 import time
 
-from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError, Usage
 from mam.broker.host.text import clean
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.explain import tables as views
+from mam.control_plane.explain import tables
 from mam.control_plane.registry.queries import View, pages
 from mam.control_plane.registry.records import Session
 from mam.control_plane.sessions.lookup import need_session
@@ -32,7 +31,7 @@ def run(words: list[str]) -> int:
 
 def _create(words: list[str]) -> int:
     from mam.agents import catalog
-    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.control_root import monitor_process
     from mam.control_plane.sessions import sessions
     from mam.control_plane.worktrees import prepare as worktrees
 
@@ -55,20 +54,20 @@ def _create(words: list[str]) -> int:
     own, rest = _split(words)
     args = verb(own, 2, "mam agent create writer --agent grok -- -m grok-4", "open a pane with an agent", build)
     mam = _open(args, args.cwd)
-    known = daemon.ensure(mam, say=say)
+    known = monitor_process.ensure(mam, say=say)
     cwd = config.absolute(args.cwd, mam.settings.cwd) if args.cwd else None
     mux = args.mux or mam.settings.text("MAM_MUX", "auto")
     program = str(config.absolute(args.program, mam.settings.cwd)) if "/" in args.program else args.program
     name = args.name or _name_in(args)
     if args.worktree:
         cwd = worktrees.place_of(mam, args.worktree)
-    wish = sessions.Wish(name, args.agent, args.role, cwd, mux, program, rest)
+    wish = sessions.AgentRequest(name, args.agent, args.role, cwd, mux, program, rest)
     session = sessions.create(mam, wish, say)
     if not args.no_wait and known is not None:
         session = _wait_ready(mam, session, catalog.find(args.agent).ready_within_s)
     emit(
         args,
-        views.session_data(session),
+        tables.session_data(session),
         f"{session.name}: {session.status}, screen {session.screen or 'not seen yet'}",
     )
     return 0
@@ -122,9 +121,11 @@ def _wait_ready(mam: Mam, session: Session, within_s: float) -> Session:
 def _list(words: list[str]) -> int:
     args = verb(words, 2, "mam agent list", "all sessions", add_root)
     with Mam.open(root=args.root).registry.view() as view:
-        rows = views.session_rows(view, now_ms())
-        data = [views.session_data(session) for session in view.sessions()]
-    emit(args, data, views.table(views.SESSION_HEADER, rows) if rows else "no agents yet: mam agent create")
+        sessions = view.sessions()
+        busy = {job.session: job for job in view.open_jobs()}
+    rows = [tables.session_row(session, busy.get(session.name)) for session in sessions]
+    data = [tables.session_data(session) for session in sessions]
+    emit(args, data, tables.table(tables.SESSION_HEADER, rows) if rows else "no agents yet: mam agent create")
     return 0
 
 
@@ -138,7 +139,7 @@ def _show(words: list[str]) -> int:
     args = verb(words, 2, "mam agent show writer", "one session in full", _name)
     with Mam.open(root=args.root).registry.view() as view:
         session = need_session(view, args.name)
-    data = {**views.session_data(session), "binding": json.loads(session.binding), "args": json.loads(session.args)}
+    data = {**tables.session_data(session), "binding": json.loads(session.binding), "args": json.loads(session.args)}
     text = "\n".join(f"{key}: {clean(str(value))}" for key, value in data.items())
     emit(args, data, f"{text}\n\n{_safe_lines(session.screen_text)}".rstrip())
     return 0
@@ -149,7 +150,7 @@ def _safe_lines(text: str | None) -> str:
 
 
 def _attach(words: list[str]) -> int:
-    from mam.control_plane.sessions import runtime as seats
+    from mam.control_plane.sessions import runtime
     from mam.wrappers import process
     from mam.wrappers.mux.protocol import MuxGone
 
@@ -157,9 +158,9 @@ def _attach(words: list[str]) -> int:
     mam = Mam.open(root=args.root)
     with mam.registry.view() as view:
         session = need_session(view, args.name)
-    mux = seats.multiplexer(mam, session)
+    mux = runtime.multiplexer(mam, session)
     try:
-        pane = seats.own_pane(mam, session, mux.panes())
+        pane = runtime.own_pane(mam, session, mux.panes())
     except MuxGone:
         pane = None
     command = mux.attach_command(pane.id) if pane is not None else None
@@ -174,7 +175,7 @@ def _attach(words: list[str]) -> int:
 
 
 def _stop(words: list[str]) -> int:
-    from mam.control_plane.sessions import lifecycle as lives
+    from mam.control_plane.sessions import lifecycle
 
     def build(parser: Parser) -> None:
         _name(parser)
@@ -185,19 +186,19 @@ def _stop(words: list[str]) -> int:
     args = verb(words, 2, "mam agent stop writer", "end an agent; its conversation is kept", build)
     mam = _open(args, args.cwd)
     cwd = config.absolute(args.cwd, mam.settings.cwd) if args.cwd else None
-    session = lives.stop(mam, args.name, cwd=cwd, force=args.force, say=say)
-    removed = [str(path) for path in lives.purge(mam, args.name)] if args.purge else []
+    session = lifecycle.stop(mam, args.name, cwd=cwd, force=args.force, say=say)
+    removed = [str(path) for path in lifecycle.purge(mam, args.name)] if args.purge else []
     text = f"{session.name}: {'purged' if args.purge else session.status}"
     if args.purge and not removed:
         text += f" ({session.agent} had no files of this conversation alone)"
-    emit(args, {**views.session_data(session), "purged": args.purge, "removed_files": removed}, text)
+    emit(args, {**tables.session_data(session), "purged": args.purge, "removed_files": removed}, text)
     return 0
 
 
 def _resume(words: list[str]) -> int:
     from mam.agents import catalog
-    from mam.control_plane.control_root import monitor_process as daemon
-    from mam.control_plane.sessions import lifecycle as lives
+    from mam.control_plane.control_root import monitor_process
+    from mam.control_plane.sessions import lifecycle
 
     def build(parser: Parser) -> None:
         _name(parser)
@@ -207,21 +208,21 @@ def _resume(words: list[str]) -> int:
 
     args = verb(words, 2, "mam agent resume writer", "bring an agent back with its conversation", build)
     mam = _open(args, args.cwd)
-    known = daemon.ensure(mam, say=say)
+    known = monitor_process.ensure(mam, say=say)
     cwd = config.absolute(args.cwd, mam.settings.cwd) if args.cwd else None
-    session = lives.resume(mam, args.name, cwd=cwd, rebind=args.rebind, say=say)
+    session = lifecycle.resume(mam, args.name, cwd=cwd, rebind=args.rebind, say=say)
     if not args.no_wait and known is not None:
         session = _wait_ready(mam, session, catalog.find(session.agent).ready_within_s)
     emit(
         args,
-        views.session_data(session),
+        tables.session_data(session),
         f"{session.name}: {session.status}, screen {session.screen or 'not seen yet'}",
     )
     return 0
 
 
 def _send(words: list[str]) -> int:
-    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.control_root import monitor_process
     from mam.control_plane.sessions import sessions
 
     def build(parser: Parser) -> None:
@@ -232,7 +233,7 @@ def _send(words: list[str]) -> int:
         words, 2, "mam agent send writer 'which tests did you run?'", "type text into an agent's composer", build
     )
     mam = Mam.open(root=args.root)
-    daemon.ensure(mam, say=say)
+    monitor_process.ensure(mam, say=say)
     text = sys.stdin.read() if args.text == "-" else args.text
     with mam.registry.view() as view:
         after = view.last_event()

@@ -8,7 +8,7 @@ from mam.broker import spool
 from mam.broker.envelope import keys, signing, topics
 from mam.broker.envelope.payloads import Producer
 from mam.broker.errors import MamError, Usage
-from mam.broker.host import atomic_files as notes
+from mam.broker.host import atomic_files
 from mam.control_plane.cli.base import Parser, emit
 from mam.control_plane.config import settings as config
 
@@ -39,7 +39,7 @@ class Record:
     def __init__(self, registry_dir: Path, job: str, attempt: int) -> None:
         self.registry_dir, self.job, self.attempt = registry_dir, job, attempt
         self.folder = registry_dir / job
-        content = notes.read(self.folder / "job.json")
+        content = atomic_files.read(self.folder / "job.json")
         places = [content.get(name) for name in ("key_file", "spool", "wake", "monitor_wake", "report")]
         if not all(isinstance(place, str) and place for place in places):
             raise NoRecord(job=job, registry_dir=str(registry_dir))
@@ -98,7 +98,7 @@ def _registry_dir(settings: config.Settings, flag: str | None) -> Path:
 def _full_command(settings: config.Settings) -> str:
     """The same command with everything it needs, for the job that is open in this pane."""
     spool_dir = settings.text("MAM_SPOOL")
-    current = notes.read(Path(spool_dir).parent / "open.json")
+    current = atomic_files.read(Path(spool_dir).parent / "open.json")
     if not {"registry_dir", "job", "attempt"} <= current.keys():
         return "no job is open in this pane: take --registry-dir, --job and --attempt from the prompt"
     flags = ["--registry-dir", current["registry_dir"], "--job", current["job"], "--attempt", current["attempt"]]

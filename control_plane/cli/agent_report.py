@@ -9,16 +9,14 @@ import re
 from pathlib import Path
 
 from mam.broker.errors import FileRefused, MamError, Usage
-from mam.broker.host import atomic_files as notes
-from mam.broker.host import fault_points as faults
-from mam.broker.host import locks
+from mam.broker.host import atomic_files, fault_points, locks
 from mam.control_plane.cli import agent_record
 from mam.control_plane.cli.agent_record import Record
 from mam.control_plane.cli.base import Parser, verb
 from mam.control_plane.config import settings as config
-from mam.control_plane.jobs import reports as verdicts
+from mam.control_plane.jobs import reports
 from mam.control_plane.jobs.reports import REPORT_LIMIT_BYTES
-from mam.wrappers.git import dotgit as gitfiles
+from mam.wrappers.git import dotgit
 
 _SHAS = ("base_sha", "head_sha")
 _WORDS = ("result", "verdict", "report_sha256")
@@ -71,7 +69,7 @@ def _tell(record: Record, data: dict[str, object], content: bytes) -> str:
     """
     try:
         with locks.hold(record.folder / ".report.lock"):
-            before = notes.read(record.reported)
+            before = atomic_files.read(record.reported)
             if before and any(before.get(word) != data[word] for word in _WORDS):
                 kept = _put_back(record)
                 if not before.pop("told", False):
@@ -100,7 +98,7 @@ def _put_back(record: Record) -> str:
         return ""
     aside = _free(record.report.with_name(f"report-other.attempt-{record.attempt}.md"))
     if record.report.is_file():
-        faults.point("report.other")
+        fault_points.point("report.other")
         record.report.replace(aside)
     _write(record.report, signed)
     return f"; what stood in its place is kept at {aside}" if aside.is_file() else ""
@@ -141,10 +139,10 @@ def _check_verdict(args: argparse.Namespace, path: Path, content: bytes) -> None
         raise Usage(what="a review that failed has no verdict", hint=hint)
     if args.verdict is None:
         raise Usage(what="a review needs --verdict", hint="add --verdict pass or --verdict not_pass")
-    found = verdicts.said(content.decode("utf-8", "replace"))
-    wanted = verdicts.LINES[args.verdict]
+    found = reports.said(content.decode("utf-8", "replace"))
+    wanted = reports.LINES[args.verdict]
     if found != [args.verdict]:
-        why = f"it says {' and '.join(verdicts.LINES[each] for each in found) or 'no verdict'}, not {wanted} once"
+        why = f"it says {' and '.join(reports.LINES[each] for each in found) or 'no verdict'}, not {wanted} once"
         hint = f"give it exactly one line that reads {wanted}, and run this again"
         raise FileRefused(path=str(path), why=why, hint=hint)
 
@@ -154,7 +152,7 @@ def _seen(review: dict[str, str]) -> str:
     if not review["tree"]:
         what = "a review elsewhere names its commit itself"
         raise Usage(what=what, hint=f"add --head-sha {review['head_sha']}, if that is what you reviewed")
-    seen = gitfiles.commit_of(Path(review["tree"])) or "0" * 40
+    seen = dotgit.commit_of(Path(review["tree"])) or "0" * 40
     return review["head_sha"] if seen == review["tip"] else seen
 
 
@@ -168,5 +166,5 @@ def _keep(record: Record, content: bytes) -> None:
 def _write(target: Path, content: bytes) -> None:
     partial = target.with_name(f".report.{os.getpid()}")
     partial.write_bytes(content)
-    faults.point("report.rename")
+    fault_points.point("report.rename")
     partial.replace(target)

@@ -13,8 +13,7 @@ import time
 from pathlib import Path
 
 from mam.broker.errors import MamError, Usage
-from mam.broker.host import atomic_files as notes
-from mam.broker.host import process_identity as proof
+from mam.broker.host import atomic_files, process_identity
 from mam.control_plane.cli import agent_record
 from mam.control_plane.cli.agent_record import Record
 from mam.control_plane.cli.base import Parser, emit, verb
@@ -92,11 +91,11 @@ def _heartbeat(words: list[str]) -> int:
 def _goes_on(record: Record) -> bool:
     if record.reported.exists() or not record.spool.is_dir():
         return False
-    runner = notes.read(record.spool.parent / "runner.json")
+    runner = atomic_files.read(record.spool.parent / "runner.json")
     pid = runner.get("pid")
     if not isinstance(pid, int):
         return True  # no runner of ours here: the report or the limit ends the timer
-    return proof.alive(proof.ProcessId(pid, str(runner.get("start")), str(runner.get("boot"))))
+    return process_identity.alive(process_identity.ProcessId(pid, str(runner.get("start")), str(runner.get("boot"))))
 
 
 def _progress(words: list[str]) -> int:
@@ -137,7 +136,7 @@ def _ask(words: list[str]) -> int:
     place = record.folder / "answers"
     place.mkdir(mode=0o700, exist_ok=True)
     if not args.no_wait:
-        (place / f"{question_id}.wait").write_text(json.dumps(proof.me()._asdict()), "utf-8")
+        (place / f"{question_id}.wait").write_text(json.dumps(process_identity.me()._asdict()), "utf-8")
     data: dict[str, object] = {"question_id": question_id, "question": args.question[:4000], "choices": choices}
     data |= {"timeout_s": args.timeout, "fallback": args.default}
     event = record.tell("asked", data)
@@ -158,7 +157,7 @@ def _await_answer(args: argparse.Namespace, path: Path) -> int:
         if time.monotonic() >= deadline:
             path.with_suffix(".wait").unlink(missing_ok=True)  # what comes from now on is typed into the pane
             waits = False
-        if (said := notes.read(path)).get("answer"):
+        if (said := atomic_files.read(path)).get("answer"):
             emit(args, said, str(said["answer"]))
             return 0
         if said.get("over"):

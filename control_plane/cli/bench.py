@@ -2,20 +2,20 @@
 
 from collections.abc import Callable
 
-from mam.control_plane.benchmarks import loop as bench_loop
-from mam.control_plane.benchmarks import monitor as bench_monitor
-from mam.control_plane.benchmarks import suite as bench
+from mam.control_plane.benchmarks import loop as loop_benchmark
+from mam.control_plane.benchmarks import monitor as monitor_benchmark
+from mam.control_plane.benchmarks import suite
 from mam.control_plane.cli.base import Parser, emit, say, verb
 
 
 def run(words: list[str]) -> int:
-    benches: dict[str, Callable[[], list[bench.Figure]]] = {
-        "cli": bench.cli,
-        "events": bench_monitor.events,
-        "deliver": bench.deliver,
-        "registry": bench.registry,
-        "look": bench_monitor.look,
-        "loop": bench_loop.loop,
+    benches: dict[str, Callable[[], list[suite.Figure]]] = {
+        "cli": suite.cli,
+        "events": monitor_benchmark.events,
+        "deliver": suite.deliver,
+        "registry": suite.registry,
+        "look": monitor_benchmark.look,
+        "loop": loop_benchmark.loop,
     }
 
     def build(parser: Parser) -> None:
@@ -23,7 +23,7 @@ def run(words: list[str]) -> int:
 
     args = verb(words, 1, "mam bench cli", "measure this installation, as ratios, against its budgets", build)
     chosen = list(benches) if args.what == "all" else [args.what]
-    figures: list[bench.Figure] = []
+    figures: list[suite.Figure] = []
     for name in chosen:
         say(f"measuring {name}")
         figures += benches[name]()

@@ -9,22 +9,20 @@ from pathlib import Path
 
 from mam.agents import catalog
 from mam.broker.host.text import clean
-from mam.broker.nats import process as server
+from mam.broker.nats import process as nats_server
 from mam.control_plane.cli.base import Parser, emit, say, verb
 from mam.control_plane.config import settings as config
-from mam.control_plane.control_root import create as root
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root import create, monitor_process
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.explain import tables as views
+from mam.control_plane.explain import tables
 from mam.control_plane.jobs import verify
 from mam.control_plane.loops import files as loop_files
 from mam.control_plane.loops import locks as loop_locks
 from mam.control_plane.loops import run as loop_run
-from mam.control_plane.loops import start as loop_begin
-from mam.control_plane.loops import store as loops
+from mam.control_plane.loops import start as loop_start
+from mam.control_plane.loops import store as loop_store
 from mam.control_plane.registry.records import Loop
-from mam.control_plane.sessions import lifecycle as lives
-from mam.control_plane.sessions import sessions
+from mam.control_plane.sessions import lifecycle, sessions
 from mam.control_plane.worktrees import prepare as worktrees
 from mam.wrappers import process
 
@@ -72,37 +70,37 @@ def _make_root(folder: Path) -> Mam:
     values = {k: v for k, v in first.values.items() if not k.startswith("MAM_") and k not in config.BINDING}
     settings = config.Settings(values, values, folder)
     mam = Mam(settings, config.layout(settings, str(folder)), by="demo")
-    root.make(mam.layout)
+    create.make(mam.layout)
     return mam
 
 
 def _play(mam: Mam, args: argparse.Namespace, rest: list[str]) -> int:
     began = time.monotonic()
     say(f"a repository for the demo: {mam.layout.root}")
-    daemon.ensure(mam, say=say)
-    tree = worktrees.prepare(mam, worktrees.Wish(TREE), say)
+    monitor_process.ensure(mam, say=say)
+    tree = worktrees.prepare(mam, worktrees.WorktreeRequest(TREE), say)
     for name in (CREATOR, *REVIEWERS):
         writes = name == CREATOR
         script = [] if args.agent != "scripted" else ["--script", str(_script(mam, name))]
         place = Path(tree.path) if writes else mam.layout.root
-        wish = sessions.Wish(name, args.agent, "creator" if writes else "reviewer", place, args.mux)
+        wish = sessions.AgentRequest(name, args.agent, "creator" if writes else "reviewer", place, args.mux)
         sessions.create(mam, wish._replace(args=[*script, *rest]))
         session = sessions.await_ready(mam, name, wait_s=60)
         say(f"{name} ({args.agent} in {session.mux}) in {place}: screen {session.screen}")
-    loop_id = loop_begin.new_id()
+    loop_id = loop_start.new_id()
     with loop_locks.held(mam, loop_id):
-        asked = loop_begin.Wish(TASK, Path(tree.path), CREATOR, REVIEWERS, promote="merge", loop_id=loop_id)
-        loop = loop_run.LoopRun(mam, loop_begin.begin(mam, asked), say).run()
+        asked = loop_start.LoopRequest(TASK, Path(tree.path), CREATOR, REVIEWERS, promote="merge", loop_id=loop_id)
+        loop = loop_run.LoopRun(mam, loop_start.begin(mam, asked), say).run()
     return _told(mam, args, loop, time.monotonic() - began)
 
 
 def _told(mam: Mam, args: argparse.Namespace, loop: Loop, took_s: float) -> int:
-    state = loops.state_of(loop)
+    state = loop_store.state_of(loop)
     with mam.registry.view() as view:
         done = [job for job in view.jobs() if job.loop == loop.id]
         verified = all(verify.verify(mam.layout, view, job.id).ok for job in done)
     log = process.run(["git", "log", "--oneline", "main"], cwd=mam.layout.root).stdout
-    lines = ["", views.table(loop_files.ROUNDS_HEADER, loop_files.rounds_table(state))]
+    lines = ["", tables.table(loop_files.ROUNDS_HEADER, loop_files.rounds_table(state))]
     for each in sorted(Path(loop.folder).glob("round-*/verdict-*.md")):
         words = [line for line in each.read_text("utf-8").splitlines() if line.strip()]
         lines += ["", f"{each.parent.name} {each.stem}", *(f"  | {clean(line)}" for line in words[4:])]
@@ -112,7 +110,7 @@ def _told(mam: Mam, args: argparse.Namespace, loop: Loop, took_s: float) -> int:
     lines.append(f"took {took_s:.1f} s, on real parts: nats-server, git, panes; nothing of it stays")
     data = {"loop": loop.id, "outcome": loop.outcome, "rounds": loop.round, "head_sha": loop.head_sha}
     emit(args, {**data, "every_event_verified": verified, "took_s": took_s}, "\n".join(lines))
-    return 0 if verified and loops.exit_code(loop, state) == 0 else 1
+    return 0 if verified and loop_store.exit_code(loop, state) == 0 else 1
 
 
 def _script(mam: Mam, name: str) -> Path:
@@ -154,7 +152,7 @@ def _clean(mam: Mam | None, folder: Path) -> None:
     with mam.registry.view() as view:
         names = [session.name for session in view.sessions()]
     for name in names:
-        lives.stop(mam, name, force=True)
-    daemon.end(mam.layout)
-    server.stop(mam.layout.broker)
+        lifecycle.stop(mam, name, force=True)
+    monitor_process.end(mam.layout)
+    nats_server.stop(mam.layout.broker)
     shutil.rmtree(folder.parent, ignore_errors=True)

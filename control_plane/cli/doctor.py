@@ -52,11 +52,11 @@ def run(words: list[str]) -> int:
 
 def _probe(mam: Mam, args: argparse.Namespace) -> int:
     """Prove that an agent takes a turn, from inside its own sandbox: its verbs must reach the registry."""
-    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.control_root import monitor_process
     from mam.control_plane.jobs import delegate as delegation
     from mam.control_plane.jobs import jobs
 
-    daemon.ensure(mam, say=say)
+    monitor_process.ensure(mam, say=say)
     job = delegation.delegate(mam, args.probe, PROBE_TASK, title="probe by mam doctor")
     say(f"{job.id}: waiting for {args.probe}")
     deadline = time.monotonic() + args.timeout

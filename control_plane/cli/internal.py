@@ -35,14 +35,14 @@ def _runner(words: list[str]) -> int:
 
 
 def _pane_host(words: list[str]) -> int:
-    from mam.wrappers.mux import headless_host as pane_host
+    from mam.wrappers.mux import headless_host
 
     args = verb(words, 1, "", "hold the terminal of a headless pane", _argument("folder"))
-    return pane_host.main(Path(args.folder), config.load().environ)
+    return headless_host.main(Path(args.folder), config.load().environ)
 
 
 def _play(words: list[str]) -> int:
-    from mam.wrappers import scripted_agent as player
+    from mam.wrappers import scripted_agent
 
     def build(parser: Parser) -> None:
         parser.add_argument("--name", required=True)
@@ -50,7 +50,7 @@ def _play(words: list[str]) -> int:
         parser.add_argument("--script")
 
     args = verb(words, 1, "", "be a scripted agent", build)
-    return player.main(args.name, Path(args.memory), Path(args.script) if args.script else None)
+    return scripted_agent.main(args.name, Path(args.memory), Path(args.script) if args.script else None)
 
 
 def _agent_signal(words: list[str]) -> int:

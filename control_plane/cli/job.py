@@ -13,7 +13,7 @@ from mam.control_plane.cli import AGENT_SIDE
 from mam.control_plane.cli.base import Parser, add_older, add_root, check_seconds, choose, emit, ended_before, say, verb
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.explain import tables as views
+from mam.control_plane.explain import tables
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, OPEN, Job
 
@@ -63,7 +63,7 @@ def _open(args: argparse.Namespace) -> Mam:
 
 
 def _delegate(words: list[str]) -> int:
-    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.control_root import monitor_process
     from mam.control_plane.jobs import delegate as delegation
 
     def build(parser: Parser) -> None:
@@ -88,11 +88,11 @@ def _delegate(words: list[str]) -> int:
     mam = _open(args)
     task = delegation.check_brief(*read_brief(args.brief, mam.settings.cwd))
     job = delegation.delegate(mam, args.to, task, title=args.title, job_id=args.id, limits=_limits(mam, args))
-    known = daemon.ensure_after(mam, "the job is kept and will be sent", say)
+    known = monitor_process.ensure_after(mam, "the job is kept and will be sent", say)
     if args.wait:
         wait_s = args.timeout if args.timeout is not None else job.limit_s + 60 if known else 1.0
         return _await(mam, args, job.id, wait_s)
-    emit(args, views.job_data(job), f"{job.id}")
+    emit(args, tables.job_data(job), f"{job.id}")
     return 0
 
 
@@ -137,8 +137,8 @@ def _list(words: list[str]) -> int:
     args = verb(words, 2, "mam job list --open", "jobs, newest first", build)
     with _open(args).registry.view() as view:
         found = view.jobs(session=args.agent, states=OPEN if args.open else (), limit=args.limit)
-    text = views.table(views.JOB_HEADER, views.job_rows(found, now_ms())) if found else "no jobs"
-    emit(args, [views.job_data(job) for job in found], text)
+    text = tables.table(tables.JOB_HEADER, tables.job_rows(found, now_ms())) if found else "no jobs"
+    emit(args, [tables.job_data(job) for job in found], text)
     return 0
 
 
@@ -151,13 +151,13 @@ def _show(words: list[str]) -> int:
     with _open(args).registry.view() as view:
         job = jobs.need(view, args.job)
         attempt = view.attempt(job.id, job.attempt)
-    data = {**views.job_data(job), "current_attempt": asdict(attempt) if attempt else None}
+    data = {**tables.job_data(job), "current_attempt": asdict(attempt) if attempt else None}
     emit(args, data, "\n".join(f"{key}: {clean(str(value))}" for key, value in data.items()))
     return 0
 
 
 def _wait(words: list[str]) -> int:
-    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.control_root import monitor_process
 
     def build(parser: Parser) -> None:
         _one(parser)
@@ -165,13 +165,13 @@ def _wait(words: list[str]) -> int:
 
     args = verb(words, 2, "mam job wait job-0123456789ab", "wait for a job's end and print it", build)
     mam = _open(args)
-    daemon.ensure(mam, say=say)
+    monitor_process.ensure(mam, say=say)
     return _await(mam, args, args.job, 1e9 if args.timeout is None else args.timeout)
 
 
 def _await(mam: Mam, args: argparse.Namespace, job_id: str, wait_s: float) -> int:
     """Follow one job until it ends; the result as text or JSON. Raises WaitedInVain."""
-    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.control_root import monitor_process
     from mam.control_plane.jobs import jobs, verify
 
     deadline = time.monotonic() + wait_s
@@ -193,7 +193,7 @@ def _await(mam: Mam, args: argparse.Namespace, job_id: str, wait_s: float) -> in
             if time.monotonic() > deadline:
                 raise WaitedInVain(job=job_id, state=job.state, waited_s=wait_s)
             if time.monotonic() > look_again:
-                daemon.ensure(mam, say=say)  # without a monitor nothing would ever change
+                monitor_process.ensure(mam, say=say)  # without a monitor nothing would ever change
                 look_again = time.monotonic() + MONITOR_LOOK_S
             time.sleep(0.05)
     finally:
@@ -215,7 +215,7 @@ def _progress(view: View, job: Job, last: str) -> str:
 
 def _result(job: Job, verified: bool, code: int) -> dict[str, object]:
     took_s = ((job.ended_at or job.updated_at) - job.created_at) / 1000
-    return {**views.job_data(job), "duration_s": took_s, "every_event_verified": verified, "exit_code": code}
+    return {**tables.job_data(job), "duration_s": took_s, "every_event_verified": verified, "exit_code": code}
 
 
 def _result_text(job: Job, verified: bool) -> str:
@@ -225,13 +225,13 @@ def _result_text(job: Job, verified: bool) -> str:
         lines.append(f"because: {clean(job.detail)}")
     if job.state == "reported":
         lines.append(f"report: {job.report_path}")
-    lines.append(f"took: {views.duration(job.created_at, job.ended_at or job.updated_at)}")
+    lines.append(f"took: {tables.duration(job.created_at, job.ended_at or job.updated_at)}")
     lines.append(f"signatures: {'every event verified' if verified else 'NOT all verified: mam verify ' + job.id}")
     return "\n".join(lines)
 
 
 def _answer(words: list[str]) -> int:
-    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.control_root import monitor_process
     from mam.control_plane.jobs import questions
 
     def build(parser: Parser) -> None:
@@ -244,13 +244,13 @@ def _answer(words: list[str]) -> int:
     question = questions.ask(mam, args.job, args.question)
     text = sys.stdin.read() if args.text == "-" else args.text
     answered = questions.answer(mam, question.id, text, by="person")
-    daemon.ensure_after(mam, "the answer is kept", say)
+    monitor_process.ensure_after(mam, "the answer is kept", say)
     emit(args, {"question": answered.question, "answer": answered.answer}, f"{answered.question}\n→ {answered.answer}")
     return 0
 
 
 def _cancel(words: list[str]) -> int:
-    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.control_root import monitor_process
     from mam.control_plane.jobs import jobs
 
     def build(parser: Parser) -> None:
@@ -266,14 +266,14 @@ def _cancel(words: list[str]) -> int:
     )
     mam = _open(args)
     job = jobs.cancel(mam, args.job, args.reason[:500])
-    daemon.ensure_after(mam, "the job is cancelled all the same", say)
+    monitor_process.ensure_after(mam, "the job is cancelled all the same", say)
     note = f"{job.id}: {job.state}; {job.session} is not interrupted and may still work on it"
-    emit(args, views.job_data(job), note)
+    emit(args, tables.job_data(job), note)
     return 0
 
 
 def _retry(words: list[str]) -> int:
-    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.control_root import monitor_process
     from mam.control_plane.jobs import delegate as delegation
     from mam.control_plane.jobs import jobs
 
@@ -286,8 +286,8 @@ def _retry(words: list[str]) -> int:
     with mam.registry.view() as view:
         jobs.check_own(view, args.job)
     job = delegation.retry(mam, args.job, args.to)
-    daemon.ensure_after(mam, "the job is kept and will be sent", say)
-    emit(args, views.job_data(job), f"{job.id}: attempt {job.attempt}, {job.state}")
+    monitor_process.ensure_after(mam, "the job is kept and will be sent", say)
+    emit(args, tables.job_data(job), f"{job.id}: attempt {job.attempt}, {job.state}")
     return 0
 
 

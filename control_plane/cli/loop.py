@@ -11,7 +11,7 @@ from mam.broker.host.text import clean
 from mam.control_plane.cli.base import Parser, add_older, add_root, check_seconds, choose, emit, ended_before, say, verb
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.explain import tables as views
+from mam.control_plane.explain import tables
 from mam.control_plane.registry.records import Loop
 
 
@@ -22,8 +22,8 @@ def run(words: list[str]) -> int:
 
 def _run(words: list[str]) -> int:
     from mam.control_plane.loops import locks as loop_locks
-    from mam.control_plane.loops import start as loop_begin
-    from mam.control_plane.loops import timeline as loop_words
+    from mam.control_plane.loops import start as loop_start
+    from mam.control_plane.loops import timeline as loop_timeline
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -49,12 +49,12 @@ def _run(words: list[str]) -> int:
     example = "mam loop run --task task.md --creator writer --reviewers a,b --worktree issue-20"
     args = verb(words, 2, example, "work, review by all, rework, until one commit is passed by everybody", build)
     mam = Mam.open(root=args.root)
-    loop_id = loop_begin.check_id(args.id) if args.id else loop_begin.new_id()
+    loop_id = loop_start.check_id(args.id) if args.id else loop_start.new_id()
     limits = _limits(mam, args.limit)
     wish = _wish(mam, args, loop_id)
     with loop_locks.held(mam, loop_id):
-        loop = loop_begin.begin(mam, wish)
-        say(f"loop {loop.id}: {loop_words.place(loop)}, base {loop.base_sha[:12]}; files in {loop.folder}")
+        loop = loop_start.begin(mam, wish)
+        say(f"loop {loop.id}: {loop_timeline.place(loop)}, base {loop.base_sha[:12]}; files in {loop.folder}")
         return _carry_out(args, mam, loop, limits)
 
 
@@ -72,12 +72,12 @@ def _carry_out(args: argparse.Namespace, mam: Mam, loop: Loop, limits: Any) -> i
 def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
     from mam.control_plane.cli.job import read_brief
     from mam.control_plane.jobs.delegate import check_brief
-    from mam.control_plane.loops import start as loop_begin
+    from mam.control_plane.loops import start as loop_start
 
     if bool(args.creator) == args.review_only:
         raise Usage(what="a loop has a creator, or is --review-only", hint="--creator AGENT, or --review-only")
     task = check_brief(*read_brief(args.task, mam.settings.cwd))
-    return loop_begin.Wish(
+    return loop_start.LoopRequest(
         task=task,
         worktree=_tree(mam, args.worktree),
         creator=args.creator,
@@ -95,17 +95,17 @@ def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
 
 def _reviewers(mam: Mam, args: argparse.Namespace, loop_id: str) -> list[str]:
     """Those that were named, or who of the pool is free."""
-    from mam.control_plane.loops import reviewers as loop_pool
+    from mam.control_plane.loops import reviewers as loop_reviewers
 
     if args.reviewers is not None:  # empty is a mistake, and never everybody
         return [name.strip() for name in args.reviewers.split(",") if name.strip()]
     if args.pick is not None:
         wait_s = mam.settings.seconds("MAM_LOOP_WAIT_S", 3600)
-        return loop_pool.pick(
+        return loop_reviewers.pick(
             mam, loop_id, args.pool, args.pick, without=args.creator, priority=args.priority, wait_s=wait_s, say=say
         )
     with mam.registry.view() as view:
-        free = [name for name in loop_pool.free_of(view, args.pool) if name != args.creator]
+        free = [name for name in loop_reviewers.free_of(view, args.pool) if name != args.creator]
     if not free:
         hint = "`mam queue` shows who has them; --reviewers A,B waits for them"
         raise Usage(what=f"nobody of the pool {args.pool} is free", hint=hint)
@@ -140,7 +140,7 @@ def _limits(mam: Mam, limit_s: float | None) -> Any:
 
 def _resume(words: list[str]) -> int:
     from mam.control_plane.loops import locks as loop_locks
-    from mam.control_plane.loops import store as loops
+    from mam.control_plane.loops import store as loop_store
 
     def build(parser: Parser) -> None:
         _one(parser)
@@ -151,28 +151,28 @@ def _resume(words: list[str]) -> int:
     limits = _limits(mam, args.limit)
     with loop_locks.held(mam, args.loop):
         with mam.registry.view() as view:
-            loop = loops.need(view, args.loop)
+            loop = loop_store.need(view, args.loop)
         if loop.ended_at is not None:
-            raise loops.LoopEnded(loop=loop.id, outcome=loop.outcome)
+            raise loop_store.LoopEnded(loop=loop.id, outcome=loop.outcome)
         return _carry_out(args, mam, loop, limits)
 
 
 def _cancel(words: list[str]) -> int:
     from mam.control_plane.loops import locks as loop_locks
     from mam.control_plane.loops import run as loop_run
-    from mam.control_plane.loops import store as loops
+    from mam.control_plane.loops import store as loop_store
 
     args = verb(words, 2, "mam loop cancel loop-1a2b3c4d", "end a loop, its jobs and its review trees", _one)
     mam = Mam.open(root=args.root)
-    loops.ask_cancel(mam, args.loop)
+    loop_store.ask_cancel(mam, args.loop)
     try:
         with loop_locks.held(mam, args.loop):
             with mam.registry.view() as view:
-                loop = loops.need(view, args.loop)
+                loop = loop_store.need(view, args.loop)
             if loop.ended_at is None:  # else the process that carried it out has just done it
                 loop = loop_run.LoopRun(mam, loop, say).run()
     except loop_locks.LoopRuns:
-        loop = loops.await_end(mam, args.loop)  # the process that carries it out does it
+        loop = loop_store.await_end(mam, args.loop)  # the process that carries it out does it
     emit(args, _data(loop), f"{loop.id}: {loop.outcome or loop.state}")
     return 0
 
@@ -191,12 +191,12 @@ def _data(loop: Loop) -> dict[str, Any]:
 
 def _told(args: argparse.Namespace, mam: Mam, loop: Loop) -> int:
     from mam.control_plane.loops import files as loop_files
-    from mam.control_plane.loops import store as loops
+    from mam.control_plane.loops import store as loop_store
 
-    state = loops.state_of(loop)
-    code = loops.exit_code(loop, state)
+    state = loop_store.state_of(loop)
+    code = loop_store.exit_code(loop, state)
     lines = [f"{loop.id}: {loop.outcome or loop.state}" + (f": {loop.detail}" if loop.detail else "")]
-    lines += ["", views.table(loop_files.ROUNDS_HEADER, loop_files.rounds_table(state)), ""]
+    lines += ["", tables.table(loop_files.ROUNDS_HEADER, loop_files.rounds_table(state)), ""]
     if loop.outcome == "passed" and loop.head_sha:
         lines.append(f"passed by {', '.join(state.reviewers)}: {loop.head_sha} (base {loop.base_sha})")
     if state.promoted:
@@ -219,18 +219,19 @@ def _list(words: list[str]) -> int:
     mam = Mam.open(root=args.root)
     with mam.registry.view() as view:
         found = view.loops(only_open=args.open)
-    rows = views.loop_rows(found, now_ms(), lambda loop: loop_locks.runs(mam, loop.id))
-    emit(args, [_data(loop) for loop in found], views.table(views.LOOP_HEADER, rows) if rows else "no loops")
+    now = now_ms()
+    rows = [tables.loop_row(loop, now, runs=loop_locks.runs(mam, loop.id)) for loop in found]
+    emit(args, [_data(loop) for loop in found], tables.table(tables.LOOP_HEADER, rows) if rows else "no loops")
     return 0
 
 
 def _show(words: list[str]) -> int:
-    from mam.control_plane.loops import store as loops
+    from mam.control_plane.loops import store as loop_store
 
     args = verb(words, 2, "mam loop show loop-1a2b3c4d", "a loop's rounds and timeline", _one)
     mam = Mam.open(root=args.root)
     with mam.registry.view() as view:
-        loop = loops.need(view, args.loop)
+        loop = loop_store.need(view, args.loop)
     if args.json:
         emit(args, _data(loop), "")
         return 0
@@ -242,7 +243,7 @@ def _show(words: list[str]) -> int:
 
 
 def _archive(words: list[str]) -> int:
-    from mam.control_plane.loops import store as loops
+    from mam.control_plane.loops import store as loop_store
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -256,6 +257,6 @@ def _archive(words: list[str]) -> int:
     with mam.registry.view() as view:
         old = [loop.id for loop in view.loops() if loop.ended_at is not None and loop.ended_at < before]
     chosen = [args.loop] if args.loop else old
-    freed = sum(loops.archive(mam, loop_id) for loop_id in chosen)
+    freed = sum(loop_store.archive(mam, loop_id) for loop_id in chosen)
     emit(args, {"archived": chosen, "pins": freed}, f"archived {len(chosen)} loops, {freed} pins let go")
     return 0

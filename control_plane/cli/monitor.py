@@ -12,18 +12,18 @@ def run(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.control_root import monitor_process
     from mam.control_plane.monitor import monitor
 
     args = verb(words, 2, "mam monitor run", "serve in the foreground until TERM; `mam up` does it for you", add_root)
     mam = Mam.open(root=args.root, by="monitor")
-    daemon.upgrade(mam)
+    monitor_process.upgrade(mam)
     mam.check_place()
     return monitor.main(mam)
 
 
 def _once(words: list[str]) -> int:
-    from mam.control_plane.explain import tables as views
+    from mam.control_plane.explain import tables
     from mam.control_plane.monitor import reconcile
 
     args = verb(words, 2, "mam monitor once --json", "compare registry and world once, and change nothing", add_root)
@@ -38,7 +38,7 @@ def _once(words: list[str]) -> int:
         say(f"{mux} ({server}) did not answer: nothing is said of its panes")
     rows = [[drift.kind, drift.code, drift.subject, drift.text, drift.next] for drift in found]
     text = (
-        views.table(("KIND", "CODE", "SUBJECT", "WHAT", "NEXT"), rows)
+        tables.table(("KIND", "CODE", "SUBJECT", "WHAT", "NEXT"), rows)
         if rows
         else "registry and world agree" + (", as far as could be looked at" if world.dark else "")
     )
@@ -47,23 +47,22 @@ def _once(words: list[str]) -> int:
 
 
 def _broker_status(words: list[str]) -> int:
-    from mam.broker.nats import process as server
+    from mam.broker.nats import process as nats_server
 
     args = verb(words, 2, "mam broker status", "where the embedded broker listens", add_root)
     mam = Mam.open(root=args.root)
-    running = server.running(mam.layout.broker)
+    running = nats_server.running(mam.layout.broker)
     url = mam.settings.text("MAM_BROKER_URL")
-    data = {"url": url or (f"mqtt://{server.HOST}:{running.port}" if running else None)}
+    data = {"url": url or (f"mqtt://{nats_server.HOST}:{running.port}" if running else None)}
     data["pid"] = str(running.pid) if running else None
-    data["viewer_password_file"] = str(server.password_file(mam.layout.secrets, "viewer"))
+    data["viewer_password_file"] = str(nats_server.password_file(mam.layout.secrets, "viewer"))
     data["topics"] = f"mam/{mam.fingerprint}/#"
     emit(args, data, "\n".join(f"{key}: {value}" for key, value in data.items()))
     return 0 if running or url else 1
 
 
 def _install(words: list[str]) -> int:
-    from mam.control_plane.control_root import monitor_process as daemon
-    from mam.control_plane.control_root import service
+    from mam.control_plane.control_root import monitor_process, service
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -78,12 +77,12 @@ def _install(words: list[str]) -> int:
     commands = [" ".join(command) for command in what.start]
     if not args.print:
         # One that `mam up` started would keep the service's own from its place until systemd gives it up.
-        ended = not args.no_start and daemon.end(mam.layout)
+        ended = not args.no_start and monitor_process.end(mam.layout)
         try:
             service.install(what, start=not args.no_start)
         except service.ServiceFailed:
             if ended:
-                daemon.ensure(mam, say=say)
+                monitor_process.ensure(mam, say=say)
             raise
     data = {"path": str(what.path), "text": what.text, "start": commands, "installed": not args.print}
     text = f"# {what.path}\n{what.text}" + "".join(f"# {command}\n" for command in commands)

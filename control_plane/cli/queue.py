@@ -3,7 +3,7 @@
 from mam.broker.envelope.payloads import now_ms
 from mam.control_plane.cli.base import add_root, emit, verb
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.explain import tables as views
+from mam.control_plane.explain import tables
 from mam.control_plane.leases import leases
 from mam.control_plane.loops import locks as loop_locks
 
@@ -18,16 +18,16 @@ def run(words: list[str]) -> int:
         [
             lease.resource,
             lease.holder,
-            views.ago(lease.since or now, now),
+            tables.ago(lease.since or now, now),
             "interrupted" if gone[lease.resource] else "",
         ]
         for lease in held
     ]
-    lines = [views.table(("RESOURCE", "HOLDER", "SINCE", ""), rows)] if rows else ["nothing is held"]
+    lines = [tables.table(("RESOURCE", "HOLDER", "SINCE", ""), rows)] if rows else ["nothing is held"]
     for place in waiting:
         waits = ", ".join(f"{name} of {holder}" for name, holder in place.waits_for.items()) or "its turn"
         expected = f", about {place.expected_s:.0f} s more" if place.expected_s is not None else ""
-        since = views.ago(place.ticket.asked_at, now)
+        since = tables.ago(place.ticket.asked_at, now)
         lines.append(f"{place.ticket.holder} waits since {since} for {waits}, {place.ahead} ahead{expected}")
     data = {
         "held": [

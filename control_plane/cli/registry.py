@@ -35,7 +35,7 @@ def _backup(words: list[str]) -> int:
 
 def _rebuild(words: list[str]) -> int:
     from mam.control_plane.registry import rebuild
-    from mam.control_plane.sessions import sessions_yaml as projection
+    from mam.control_plane.sessions import sessions_yaml
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -45,7 +45,7 @@ def _rebuild(words: list[str]) -> int:
     args = verb(words, 2, "mam down && mam registry rebuild", describe, build)
     mam = Mam.open(root=args.root)
     done = rebuild.rebuild(mam.layout, past_damage=args.past_damage, say=say)
-    projection.write(mam)
+    sessions_yaml.write(mam)
     lines = [f"rebuilt from {done.rows} changes and {done.events} events ({done.salvaged} only in the old database)"]
     lines += [f"damaged: line {line} of {mam.layout.audit}" for line in done.damaged_lines]
     lines += [f"set aside: {path}" for path in done.aside]
@@ -54,17 +54,17 @@ def _rebuild(words: list[str]) -> int:
 
 
 def _export(words: list[str]) -> int:
-    from mam.control_plane.sessions import sessions_yaml as projection
+    from mam.control_plane.sessions import sessions_yaml
 
     args = verb(words, 2, "mam registry export", "write agent-sessions.yaml anew", add_root)
     mam = Mam.open(root=args.root)
-    projection.write(mam)
+    sessions_yaml.write(mam)
     emit(args, {"written": str(mam.layout.sessions_yaml)}, str(mam.layout.sessions_yaml))
     return 0
 
 
 def _import(words: list[str]) -> int:
-    from mam.control_plane.sessions import sessions_yaml as projection
+    from mam.control_plane.sessions import sessions_yaml
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -73,6 +73,6 @@ def _import(words: list[str]) -> int:
     args = verb(words, 2, "mam registry import", "take edited roles from agent-sessions.yaml; all or none", build)
     mam = Mam.open(root=args.root)
     path = Path(config.absolute(args.file, mam.settings.cwd)) if args.file else mam.layout.sessions_yaml
-    changed = projection.take(mam, path)
+    changed = sessions_yaml.take(mam, path)
     emit(args, {"changed": changed}, f"changed: {', '.join(changed) or 'nothing'}")
     return 0

@@ -11,7 +11,7 @@ def run(words: list[str]) -> int:
 
 
 def _init(words: list[str]) -> int:
-    from mam.control_plane.control_root import create as root
+    from mam.control_plane.control_root import create
     from mam.control_plane.maintenance import relocate
     from mam.control_plane.worktrees import guard
     from mam.wrappers.git import command as git
@@ -32,7 +32,7 @@ def _init(words: list[str]) -> int:
     if not wanted and not args.no_git:
         folder = git.main_checkout(folder)
     mam = Mam(settings, config.layout(settings, str(folder)), by="init")
-    made = root.make(mam.layout, in_git=not args.no_git)
+    made = create.make(mam.layout, in_git=not args.no_git)
     if args.moved or args.copied:
         (relocate.moved if args.moved else relocate.copied)(mam)
         mam = Mam(settings, mam.layout, by="init")  # what it remembers of the old place is wrong now
@@ -48,13 +48,13 @@ def _init(words: list[str]) -> int:
 
 
 def _up(words: list[str]) -> int:
-    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.control_plane.control_root import monitor_process
 
     args = verb(words, 1, "mam up", "start broker and monitor, or find them running", add_root)
     mam = Mam.open(root=args.root)
-    if daemon.upgrade(mam):
+    if monitor_process.upgrade(mam):
         say(f"the registry was brought to this version; a backup is in {mam.layout.mam / 'backups'}")
-    known = daemon.ensure(mam, say=say)
+    known = monitor_process.ensure(mam, say=say)
     if known is None:
         raise Usage(
             what="MAM_NO_SUBSCRIBER_DAEMON forbids to start a monitor here", hint="unset it, or run `mam up` elsewhere"
@@ -66,14 +66,14 @@ def _up(words: list[str]) -> int:
 
 
 def _down(words: list[str]) -> int:
-    from mam.broker.nats import process as server
-    from mam.control_plane.control_root import monitor_process as daemon
+    from mam.broker.nats import process as nats_server
+    from mam.control_plane.control_root import monitor_process
 
     args = verb(words, 1, "mam down", "end monitor and broker; agents and their work stay", add_root)
     mam = Mam.open(root=args.root)
     mam.check_place()  # raises where this is no control root, and where broker and monitor are another one's
-    monitor = daemon.end(mam.layout)
-    broker = server.stop(mam.layout.broker)
+    monitor = monitor_process.end(mam.layout)
+    broker = nats_server.stop(mam.layout.broker)
     ended = {"monitor": monitor, "broker": broker}
     emit(args, ended, "\n".join(f"{name}: {'ended' if was else 'did not run'}" for name, was in ended.items()))
     return 0

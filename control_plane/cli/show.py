@@ -2,106 +2,57 @@
 
 import argparse
 import time
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from mam.broker.envelope.payloads import now_ms
-from mam.broker.errors import MamError
 from mam.broker.host.text import clean
 from mam.control_plane.cli.base import Parser, add_root, emit, verb
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.explain import tables as views
+from mam.control_plane.explain import tables
 from mam.control_plane.registry.queries import View
-from mam.control_plane.registry.records import OPEN, Finding, Job, Session
 
 if TYPE_CHECKING:
-    from mam.control_plane.control_root.monitor_process import Known
-    from mam.control_plane.explain.agents_and_jobs import Explanation
+    from mam.control_plane.explain.status import Snapshot
 
 
 LOOPS_SHOWN = 10
 MONITOR_AWAY = "monitor does not run (mam up)"
 
 
-class UnknownThing(MamError):
-    code = "unknown_thing"
-    exit_code = 2
-    message = "there is no job, agent, loop or worktree called {name!r}"
-    remedy_text = "`mam status` shows what there is"
-
-
 def run(words: list[str]) -> int:
     return {"status": _status, "why": _why, "tail": _tail, "verify": _verify}[words[0]](words)
 
 
-class _Glance(NamedTuple):
-    """What `mam status` shows, as it was at one moment."""
-
-    at: int
-    root: str
-    fingerprint: str
-    monitor: "Known | None"
-    sessions: Sequence[Session]
-    agents: Sequence[Sequence[object]]  # rows of a table, as trees and loops
-    open_jobs: Sequence[Job]
-    counts: Mapping[str, int]
-    trees: Sequence[Sequence[object]]
-    loops: Sequence[Sequence[object]]
-    findings: Sequence[Finding]
-
-
 def _status(words: list[str]) -> int:
-    from mam.control_plane.control_root import monitor_process as daemon
-    from mam.control_plane.loops import locks as loop_locks
-    from mam.control_plane.worktrees import state as tree_states
+    from mam.control_plane.explain import status
 
     args = verb(words, 1, "mam status", "agents, open jobs and findings at a glance", add_root)
-    mam, now = Mam.open(root=args.root), now_ms()
-    monitor = daemon.look(mam.layout)
-    with mam.registry.view() as view:
-        sessions, agents = view.sessions(), views.session_rows(view, now)
-        trees = [[t.name, tree_states.now(mam.layout.root, t), t.branch, t.path] for t in view.worktrees()]
-        jobs, counts, findings, loops = view.jobs(states=OPEN), view.count_jobs(), view.findings(), view.loops()
-    loop_rows = views.loop_rows(loops, now, lambda loop: loop_locks.runs(mam, loop.id))
-    place = (str(mam.layout.root), mam.fingerprint)
-    seen = _Glance(now, *place, monitor, sessions, agents, jobs, counts, trees, loop_rows, findings)
-    emit(args, _glance_data(seen), "\n".join(_glance_lines(seen)))
+    seen = status.take(Mam.open(root=args.root))
+    emit(args, seen.to_json(), "\n".join(_lines(seen)))
     return 0
 
 
-def _glance_data(seen: _Glance) -> dict[str, object]:
-    known = seen.monitor
-    return {
-        "root": seen.root,
-        "fingerprint": seen.fingerprint,
-        "monitor": {"pid": known.process.pid, "broker": known.broker, "problem": known.problem} if known else None,
-        "sessions": [views.session_data(session) for session in seen.sessions],
-        "open_jobs": [views.job_data(job) for job in seen.open_jobs],
-        "jobs": seen.counts,
-        "worktrees": [dict(zip(("name", "state", "branch", "path"), row, strict=True)) for row in seen.trees],
-        "loops": [dict(zip(("id", "state", "round", "head"), row, strict=False)) for row in seen.loops],
-        "findings": [{"code": f.code, "subject": f.subject, "since": f.since, "text": f.text} for f in seen.findings],
-    }
-
-
-def _glance_lines(seen: _Glance) -> list[str]:
+def _lines(seen: "Snapshot") -> list[str]:
     known = seen.monitor
     lines = [f"control root {seen.root}"]
     lines.append(f"monitor pid {known.process.pid}, broker {known.broker}" if known else MONITOR_AWAY)
     if known and known.problem:
         lines.append(f"problem: {known.problem}")
-    lines += ["", views.table(views.SESSION_HEADER, seen.agents)] if seen.agents else ["", "no agents"]
+    agents = [tables.session_row(session, seen.job_of(session.name)) for session in seen.sessions]
+    lines += ["", tables.table(tables.SESSION_HEADER, agents)] if agents else ["", "no agents"]
     if seen.open_jobs:
-        lines += ["", views.table(views.JOB_HEADER, views.job_rows(seen.open_jobs, seen.at))]
-    if seen.trees:
-        lines += ["", views.table(views.TREE_HEADER, seen.trees)]
+        lines += ["", tables.table(tables.JOB_HEADER, tables.job_rows(seen.open_jobs, seen.at))]
+    if seen.worktrees:
+        lines += ["", tables.table(tables.TREE_HEADER, seen.worktrees)]
     if seen.loops:
-        lines += ["", views.table(views.LOOP_HEADER, seen.loops[:LOOPS_SHOWN])]
+        rows = [tables.loop_row(each.loop, seen.at, runs=each.runs) for each in seen.loops[:LOOPS_SHOWN]]
+        lines += ["", tables.table(tables.LOOP_HEADER, rows)]
     if len(seen.loops) > LOOPS_SHOWN:
         lines.append(f"… and {len(seen.loops) - LOOPS_SHOWN} more (mam loop list; mam loop archive --older 7d)")
-    lines += ["", "jobs: " + (", ".join(f"{n} {state}" for state, n in sorted(seen.counts.items())) or "none")]
+    counts = ", ".join(f"{n} {state}" for state, n in sorted(seen.job_counts.items()))
+    lines += ["", f"jobs: {counts or 'none'}"]
     return lines + [
-        f"! {f.code} {f.subject}: {clean(f.text)} (since {views.ago(f.since, seen.at)})" for f in seen.findings
+        f"! {f.code} {f.subject}: {clean(f.text)} (since {tables.ago(f.since, seen.at)})" for f in seen.findings
     ]
 
 
@@ -113,53 +64,12 @@ def _thing(parser: Parser) -> None:
 
 
 def _why(words: list[str]) -> int:
-    from mam.control_plane.control_root import monitor_process as daemon
-    from mam.control_plane.explain import agents_and_jobs as why
-    from mam.control_plane.explain import loops as loop_why
-    from mam.control_plane.sessions import runtime as seats
+    from mam.control_plane.explain import why
 
     args = verb(words, 1, "mam why writer", "what is going on, on what evidence, and what to do", _thing)
-    mam = Mam.open(root=args.root)
-    known = daemon.look(mam.layout)
-    with mam.registry.view() as view:
-        job = view.job(args.name)
-        session = view.session(job.session if job is not None else args.name)
-        screen, signal = seats.look_now(mam, session) if session is not None else (None, "")
-        now = why.Now(now_ms(), known is not None, known.problem if known else "", screen, signal)
-        if job is not None:
-            said = why.job(view, job, now)
-        elif session is not None:
-            said = loop_why.with_loops(view, session, why.session(view, session, now))
-        else:
-            said = _why_of_others(mam, view, args.name, known, now.ms)
+    said = why.explain(Mam.open(root=args.root), args.name)
     emit(args, said._asdict(), said.text())
     return 0
-
-
-def _why_of_others(mam: Mam, view: View, name: str, known: "Known | None", now: int) -> "Explanation":
-    from mam.control_plane.explain import loops as loop_why
-    from mam.control_plane.explain import parts as why_place
-    from mam.control_plane.loops import locks as loop_locks
-    from mam.control_plane.sessions import occupancy as tree_owners
-    from mam.control_plane.sessions import runtime as seats
-    from mam.control_plane.worktrees import state as tree_states
-
-    loop, tree = view.loop(name), view.worktree(name)
-    if loop is not None:
-        return loop_why.loop(view, loop, runs=loop_locks.runs(mam, loop.id), now=now)
-    if tree is not None:
-        state = tree_states.now(mam.layout.root, tree)
-        return loop_why.worktree(view, tree, state, tree_owners.residents(view, tree.path), now)
-    found = [finding for finding in view.findings() if finding.subject == name]
-    if name in why_place.NAMES:
-        embedded = not seats.broker_ref(mam).url
-        return why_place.place(mam.layout, known, name, found, now, embedded=embedded)
-    if found:
-        return why_place.findings(name, found, now)
-    lease = view.lease(name)
-    if lease is not None:
-        return loop_why.lease(view, lease, runs=loop_locks.runs(mam, lease.holder or ""), now=now)
-    raise UnknownThing(name=name)
 
 
 def _tail(words: list[str]) -> int:
@@ -196,6 +106,8 @@ def _scope(view: View, name: str | None) -> str | None:
         return f"jobs/{name}"
     if view.session(name) is not None:
         return f"agents/{name}/events"
+    from mam.control_plane.explain.why import UnknownThing
+
     raise UnknownThing(name=name)
 
 
@@ -215,7 +127,7 @@ def _print_events(args: argparse.Namespace, view: View, scope: str | None, after
         for event in batch:
             body = body_of(event["wire"])
             shown = {**{k: v for k, v in event.items() if k != "wire"}, "data": body.get("data")}
-            emit(args, shown, views.event_line(event, body, now_ms()))
+            emit(args, shown, tables.event_line(event, body, now_ms()))
         after = batch[-1]["seq"]
     return after
 

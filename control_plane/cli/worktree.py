@@ -3,7 +3,7 @@
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.explain import tables as views
+from mam.control_plane.explain import tables
 
 
 def run(words: list[str]) -> int:
@@ -35,7 +35,7 @@ def _prepare(words: list[str]) -> int:
     args = verb(words, 2, "mam worktree prepare issue-20 --setup 'npm ci'", describe, build)
     mam = Mam.open(root=args.root)
     path = config.absolute(args.path, mam.settings.cwd) if args.path else None
-    wish = worktrees.Wish(args.name, args.branch, args.base, args.venv, args.setup, path)
+    wish = worktrees.WorktreeRequest(args.name, args.branch, args.base, args.venv, args.setup, path)
     row = worktrees.prepare(mam, wish, say)
     data = {"name": row.name, "path": row.path, "branch": row.branch, "base_sha": row.base_sha, "state": row.state}
     text = f"{row.path} on {row.branch}\nnext: mam agent create --agent KIND --worktree {row.name}"
@@ -44,19 +44,19 @@ def _prepare(words: list[str]) -> int:
 
 
 def _list(words: list[str]) -> int:
-    from mam.control_plane.worktrees import listing as tree_list
+    from mam.control_plane.worktrees import listing
 
     args = verb(words, 2, "mam worktree list", "all worktrees, as the registry and git see them", add_root)
-    found = tree_list.listing(Mam.open(root=args.root))
+    found = listing.listing(Mam.open(root=args.root))
     header = ("WORKTREE", "STATE", "BRANCH", "HEAD", "AGENTS", "PATH")
     rows = [[t.name, t.state, t.branch, t.head[:12], ", ".join(t.agents) or "-", t.path] for t in found]
-    text = views.table(header, rows) if rows else "no worktrees yet: mam worktree prepare NAME"
+    text = tables.table(header, rows) if rows else "no worktrees yet: mam worktree prepare NAME"
     emit(args, [tree._asdict() for tree in found], text)
     return 0
 
 
 def _remove(words: list[str]) -> int:
-    from mam.control_plane.worktrees import remove as removal
+    from mam.control_plane.worktrees import remove as worktree_removal
 
     def build(parser: Parser) -> None:
         _name(parser)
@@ -66,7 +66,7 @@ def _remove(words: list[str]) -> int:
     describe = "remove a worktree whose every change is committed; its branch stays"
     args = verb(words, 2, "mam worktree remove issue-20 --stop", describe, build)
     mam = Mam.open(root=args.root)
-    gone = removal.remove(mam, args.name, stop=args.stop, purge=args.purge, say=say)
+    gone = worktree_removal.remove(mam, args.name, stop=args.stop, purge=args.purge, say=say)
     lines = [f"{gone.name}: removed; the branch {gone.branch} stays at {gone.head}"]
     if gone.saved is not None:
         lines.append(f"ignored files were moved to {gone.saved}")
@@ -75,7 +75,7 @@ def _remove(words: list[str]) -> int:
 
 
 def _commit(words: list[str]) -> int:
-    from mam.control_plane.worktrees import commit as tree_commit
+    from mam.control_plane.worktrees import commit as worktree_commit
 
     def build(parser: Parser) -> None:
         _name(parser)
@@ -85,6 +85,6 @@ def _commit(words: list[str]) -> int:
     describe = "commit everything in a worktree, only on its own branch and the expected head"
     args = verb(words, 2, "mam worktree commit issue-20 -m 'Add a flag' --expect 1a2b3c4", describe, build)
     mam = Mam.open(root=args.root)
-    sha = tree_commit.commit(mam, args.name, args.message, expect_head=args.expect)
+    sha = worktree_commit.commit(mam, args.name, args.message, expect_head=args.expect)
     emit(args, {"worktree": args.name, "commit": sha}, sha)
     return 0

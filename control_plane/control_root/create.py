@@ -13,7 +13,7 @@ from mam.control_plane.config import filesystems
 from mam.control_plane.config.settings import Layout
 from mam.control_plane.registry.transactions import Registry
 from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit as gitfiles
+from mam.wrappers.git import dotgit
 
 EXCLUDED = (".mam/", ".mam.env")
 PATH_BYTES = 460  # SQLite takes 512, the names of its own files included
@@ -31,7 +31,7 @@ def make(layout: Layout, *, in_git: bool = True) -> bool:
 
     Raises NoRepository, NetworkFileSystem, and FileRefused where `.mam` cannot be ours.
     """
-    if in_git and gitfiles.own_dir(layout.root) is None:
+    if in_git and dotgit.own_dir(layout.root) is None:
         git.top(layout.root)  # the top of a repository, a bare one too, needs no question
     _own_folder(layout.mam)
     filesystems.check(layout.mam)

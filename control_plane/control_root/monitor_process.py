@@ -5,13 +5,12 @@ import fcntl
 import os
 import signal
 import time
-from collections.abc import Callable
 from typing import NamedTuple
 
 from mam.broker.errors import MamError
-from mam.broker.host import atomic_files as notes
-from mam.broker.host import process_identity as proof
+from mam.broker.host import atomic_files, process_identity
 from mam.broker.host.process_identity import ProcessId
+from mam.broker.host.progress import Progress, silent
 from mam.control_plane.config.settings import Layout
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry import database
@@ -29,7 +28,7 @@ class MonitorFailed(MamError):
     remedy_text = "its log is {log}"
 
 
-class Known(NamedTuple):
+class MonitorStatus(NamedTuple):
     """What a running monitor says of itself."""
 
     process: ProcessId
@@ -40,20 +39,20 @@ class Known(NamedTuple):
     stopped: bool = False  # its process stands still: what it said of itself is old
 
 
-def look(layout: Layout, *, made_at: str | None = None) -> Known | None:
+def look(layout: Layout, *, made_at: str | None = None) -> MonitorStatus | None:
     """The monitor of this control root, proven alive by pid, start time and boot; None where there is none."""
-    state = notes.read(layout.monitor_state)
+    state = atomic_files.read(layout.monitor_state)
     pid = state.get("pid")
     here = os.path.realpath(made_at or layout.root)  # one control root may be reached by several paths
     if not isinstance(pid, int) or os.path.realpath(str(state.get("root"))) != here:
         return None  # a copied control root brings the state of its original along
     named = ProcessId(pid, str(state.get("start")), str(state.get("boot")))
-    if not proof.alive(named):
+    if not process_identity.alive(named):
         return None
     version, broker, problem = (str(state.get(name, "")) for name in ("version", "broker", "problem"))
-    if stopped := proof.is_stopped(pid):
+    if stopped := process_identity.is_stopped(pid):
         problem = f"its process {pid} was stopped, and sees, sends and records nothing; `kill -CONT {pid}` wakes it"
-    return Known(named, bool(state.get("ready")), version, broker, problem, stopped)
+    return MonitorStatus(named, bool(state.get("ready")), version, broker, problem, stopped)
 
 
 def clean_environment(mam: Mam) -> dict[str, str]:
@@ -77,7 +76,7 @@ def upgrade(mam: Mam) -> bool:
         return database.migrate(mam.layout.database, mam.layout.mam / "backups")
 
 
-def ensure(mam: Mam, *, wait_s: float = 15.0, say: Callable[[str], None] = lambda _: None) -> Known | None:
+def ensure(mam: Mam, *, wait_s: float = 15.0, say: Progress = silent) -> MonitorStatus | None:
     """
     The running monitor, started where it is missing; None where MAM_NO_SUBSCRIBER_DAEMON forbids a start.
 
@@ -99,13 +98,13 @@ def ensure(mam: Mam, *, wait_s: float = 15.0, say: Callable[[str], None] = lambd
     try:
         return _warned(_await_ready(mam, pid, wait_s), say)
     except KeyboardInterrupt:
-        started = proof.of(pid) if pid is not None else None
+        started = process_identity.of(pid) if pid is not None else None
         if started is not None:
             process.end_group(started)  # nobody knows of it yet
         raise
 
 
-def _await_ready(mam: Mam, pid: int | None, wait_s: float) -> Known:
+def _await_ready(mam: Mam, pid: int | None, wait_s: float) -> MonitorStatus:
     """The monitor as soon as it is ready; *pid* is the one that was started here. Raises MonitorFailed."""
     log = mam.layout.logs / "monitor.log"
     deadline = time.monotonic() + wait_s
@@ -113,14 +112,14 @@ def _await_ready(mam: Mam, pid: int | None, wait_s: float) -> Known:
         found = look(mam.layout)
         if found is not None and found.ready:
             return found
-        ours_ended = pid is not None and proof.start_time(pid) is None
+        ours_ended = pid is not None and process_identity.start_time(pid) is None
         if found is None and ours_ended and not _lock_is_held(mam.layout):
             raise MonitorFailed(why=last_line(log), log=str(log))
         time.sleep(0.02)
     raise MonitorFailed(why=f"it is not ready after {wait_s:g} s", log=str(log))
 
 
-def ensure_after(mam: Mam, kept: str, say: Callable[[str], None]) -> Known | None:
+def ensure_after(mam: Mam, kept: str, say: Progress) -> MonitorStatus | None:
     """Like *ensure*, behind a change that is made already: what it raises must not read as if nothing had been."""
     try:
         known = ensure(mam, say=say)
@@ -147,7 +146,7 @@ def _lock_is_held(layout: Layout) -> bool:
     return False
 
 
-def _warned(known: Known, say: Callable[[str], None]) -> Known:
+def _warned(known: MonitorStatus, say: Progress) -> MonitorStatus:
     if known.problem:
         say(f"the monitor has a problem: {known.problem}")
     return known
@@ -181,7 +180,7 @@ def end(layout: Layout, *, wait_s: float = 10.0, made_at: str | None = None) -> 
             os.kill(found.process.pid, sign)
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
-            if not proof.alive(found.process):
+            if not process_identity.alive(found.process):
                 return True
             time.sleep(0.02)
     raise MonitorFailed(why=f"pid {found.process.pid} does not end", log=str(layout.logs / "monitor.log"))

@@ -6,19 +6,19 @@ from typing import NamedTuple
 
 from mam.agents.protocol import Screen, tail
 from mam.broker.envelope import topics
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.broker.host.text import clean
 from mam.control_plane.explain.tables import ago
 from mam.control_plane.jobs import questions
 from mam.control_plane.jobs.attention import answers, pane
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, OPEN, PRESUMED, Attempt, Job, Session
-from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions import runtime
 
 SHOWN_LINES = 4
 
 
-class Now(NamedTuple):
+class Observed(NamedTuple):
     """What was looked at for this explanation."""
 
     ms: int
@@ -44,7 +44,7 @@ class Explanation(NamedTuple):
         return "\n".join(lines)
 
 
-def job(view: View, job: Job, now: Now) -> Explanation:
+def job(view: View, job: Job, now: Observed) -> Explanation:
     """Why a job is in its state."""
     attempt = view.attempt(job.id, job.attempt)
     session = view.session(job.session)
@@ -76,7 +76,7 @@ def job(view: View, job: Job, now: Now) -> Explanation:
     return Explanation(f"job {job.id}", state, because, evidence, awaited, next_step)
 
 
-def _by_itself(view: View, job: Job, session: Session | None, now: Now) -> tuple[str, str] | None:
+def _by_itself(view: View, job: Job, session: Session | None, now: Observed) -> tuple[str, str] | None:
     """What a job waits for whose next attempt the monitor makes: a `mam job retry` would be one too many."""
     refused = any(found.code == "retry_refused" for found in view.findings(job.id))
     if job.attempt > job.retries or session is None or refused:
@@ -95,7 +95,7 @@ def _reported(job: Job) -> str:
     return f"{job.session} reported {job.result}{verdict}{late}"
 
 
-def _after_presumed_end(job: Job, attempt: Attempt | None, session: Session | None, now: Now) -> str:
+def _after_presumed_end(job: Job, attempt: Attempt | None, session: Session | None, now: Observed) -> str:
     again = f"mam job retry {job.id}"
     if session is None:
         return f"{again} --to OTHER"
@@ -124,7 +124,9 @@ def back(session: Session) -> str:
     return f"mam agent resume {session.name}"
 
 
-def _open_job(view: View, job: Job, attempt: Attempt | None, session: Session | None, now: Now) -> tuple[str, str, str]:
+def _open_job(
+    view: View, job: Job, attempt: Attempt | None, session: Session | None, now: Observed
+) -> tuple[str, str, str]:
     if session is None:
         return "its agent is not in the registry", "nothing", f"mam job cancel {job.id}"
     if session.status not in LIVE:
@@ -165,7 +167,7 @@ def _open_job(view: View, job: Job, attempt: Attempt | None, session: Session | 
     return because, f"its report, within {job.limit_s:g} s of the dispatch", f"mam tail {job.id}"
 
 
-def _job_evidence(view: View, job: Job, attempt: Attempt | None, session: Session | None, now: Now) -> list[str]:
+def _job_evidence(view: View, job: Job, attempt: Attempt | None, session: Session | None, now: Observed) -> list[str]:
     lines = []
     query = "SELECT kind, outcome, arrived_at FROM events WHERE scope = ? ORDER BY seq DESC LIMIT 1"
     last = view.connection.execute(query, (topics.job(job.id),)).fetchone()
@@ -185,7 +187,7 @@ def _job_evidence(view: View, job: Job, attempt: Attempt | None, session: Sessio
     return lines
 
 
-def session(view: View, session: Session, now: Now) -> Explanation:
+def session(view: View, session: Session, now: Observed) -> Explanation:
     """Why a session is in its state."""
     busy = view.open_job(session.name)
     evidence = _process_evidence(session) + _screen(session, now)
@@ -214,16 +216,16 @@ def session(view: View, session: Session, now: Now) -> Explanation:
 
 def _process_evidence(session: Session) -> list[str]:
     lines = []
-    for label, identity in (("runner", seats.runner_id(session)), ("agent", seats.agent_id(session))):
+    for label, identity in (("runner", runtime.runner_id(session)), ("agent", runtime.agent_id(session))):
         if identity is not None:
-            how = "is gone" if not proof.alive(identity) else "lives"
-            if how == "lives" and proof.is_stopped(identity.pid):
+            how = "is gone" if not process_identity.alive(identity) else "lives"
+            if how == "lives" and process_identity.is_stopped(identity.pid):
                 how = f"was stopped: kill -CONT {identity.pid}"
             lines.append(f"{label}: pid {identity.pid} {how}")
     return lines
 
 
-def _screen(session: Session, now: Now) -> list[str]:
+def _screen(session: Session, now: Observed) -> list[str]:
     """The pane as it is now; where nobody could look, what was last said of it, with its age."""
     if now.screen is not None:
         return [f"screen now ({now.signal}): {line}" for line in _last_lines(tail(now.screen))]

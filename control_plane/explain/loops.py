@@ -9,17 +9,17 @@ from mam.control_plane.explain.agents_and_jobs import Explanation, back
 from mam.control_plane.explain.tables import ago
 from mam.control_plane.jobs.attention import wanted
 from mam.control_plane.leases.leases import queue
-from mam.control_plane.loops import state as loop_machine
+from mam.control_plane.loops import state as loop_state
 from mam.control_plane.loops.jobs import job_id
-from mam.control_plane.loops.state import State
+from mam.control_plane.loops.state import LoopState
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, OPEN, Job, Lease, Loop, Session, StepMark, Worktree
-from mam.wrappers.git import dotgit as gitfiles
+from mam.wrappers.git import dotgit
 
 
 def loop(view: View, loop: Loop, *, runs: bool, now: int) -> Explanation:
     """Why a loop is where it is. *runs*: some process carries it out at this moment."""
-    state = loop_machine.from_json(json.loads(loop.checkpoint))
+    state = loop_state.from_json(json.loads(loop.checkpoint))
     evidence = [_round_line(each) for each in state.rounds]
     evidence += [f"step {mark.step}: begun {ago(mark.at, now)}, never finished" for mark in _open_steps(view, loop)]
     shown = f"{loop.outcome or loop.state} (round {loop.round}, {ago(loop.updated_at, now)})"
@@ -36,7 +36,7 @@ def loop(view: View, loop: Loop, *, runs: bool, now: int) -> Explanation:
     return Explanation(f"loop {loop.id}", shown, because, evidence, awaited, next_step)
 
 
-def _round_line(each: loop_machine.Round) -> str:
+def _round_line(each: loop_state.Round) -> str:
     said = ", ".join(f"{review.reviewer} {review.verdict or review.why or 'not yet'}" for review in each.reviews)
     mark = ", superseded" if each.stale else ""
     return clean(f"round {each.number}: {each.head[:12] or 'no commit yet'}{mark}: {said or 'nobody asked yet'}")
@@ -46,7 +46,7 @@ def _open_steps(view: View, loop: Loop) -> list[StepMark]:
     return [mark for mark in view.steps(loop.id) if mark.state != "done"] if loop.ended_at is None else []
 
 
-def _ended(loop: Loop, state: State) -> tuple[str, str, str]:
+def _ended(loop: Loop, state: LoopState) -> tuple[str, str, str]:
     if loop.outcome == "passed":
         because = f"all of {', '.join(state.reviewers)} passed {loop.head_sha} (base {loop.base_sha})"
         if loop.detail:
@@ -57,7 +57,7 @@ def _ended(loop: Loop, state: State) -> tuple[str, str, str]:
     return clean(loop.detail or "it ended"), "nothing", f"mam loop show {loop.id}; its files are in {loop.folder}"
 
 
-def _unstick(view: View, loop: Loop, state: State) -> str:
+def _unstick(view: View, loop: Loop, state: LoopState) -> str:
     """What brings the missing ones back, then the loop itself."""
     steps = []
     for name in _awaited(state):
@@ -71,7 +71,7 @@ def _unstick(view: View, loop: Loop, state: State) -> str:
     return ", then ".join([*steps, f"mam loop resume {loop.id}"])
 
 
-def _awaited(state: State) -> list[str]:
+def _awaited(state: LoopState) -> list[str]:
     """Whom a loop waits for: its creator, or those of its reviewers who said nothing yet."""
     stuck = state.phase == "stuck"
     phase = state.back_to if stuck else state.phase
@@ -82,13 +82,13 @@ def _awaited(state: State) -> list[str]:
     return [each.reviewer for each in state.round.reviews if each.verdict is None and (stuck or not each.settled)]
 
 
-def _own_job(view: View, loop: Loop, state: State, name: str) -> Job | None:
+def _own_job(view: View, loop: Loop, state: LoopState, name: str) -> Job | None:
     """The round's job of its creator or of a reviewer, once there is one."""
     reviewer = None if name == state.creator else name
     return view.job(job_id(loop.id, state.round.number if state.rounds else 1, reviewer))
 
 
-def _running(view: View, loop: Loop, state: State, now: int) -> tuple[str, str, str]:
+def _running(view: View, loop: Loop, state: LoopState, now: int) -> tuple[str, str, str]:
     waiting = _awaited(state)
     if state.phase == "working":
         awaited = "the end of its work"
@@ -117,7 +117,7 @@ def _running(view: View, loop: Loop, state: State, now: int) -> tuple[str, str, 
 def with_loops(view: View, session: Session, said: Explanation) -> Explanation:
     """What was *said* of an agent, with the open loops that it has a part in, and the one that waits for it."""
     for loop in view.loops(only_open=True):
-        state = loop_machine.from_json(json.loads(loop.checkpoint))
+        state = loop_state.from_json(json.loads(loop.checkpoint))
         if session.name not in (loop.creator, *state.reviewers):
             continue
         what = "its work" if session.name == loop.creator else "its verdict"
@@ -158,7 +158,7 @@ def worktree(view: View, row: Worktree, found: str, agents: list[str], now: int)
     if found == "missing":
         return Explanation(subject, found, _missing(row), evidence, "a person", f"{again} heals it")
     if found == "off branch":
-        on = gitfiles.branch_of(Path(row.path))
+        on = dotgit.branch_of(Path(row.path))
         because = f"it is on {on or 'no branch'}, not on {row.branch}"
         back_on = shlex.join(["git", "-C", row.path, "switch", row.branch])
         return Explanation(subject, state, because, evidence, "a person", back_on)

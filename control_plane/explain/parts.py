@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.broker.host.text import clean
-from mam.broker.nats import process as server
+from mam.broker.nats import process as nats_server
 from mam.control_plane.config.settings import Layout
-from mam.control_plane.control_root import monitor_process as daemon
-from mam.control_plane.control_root.monitor_process import Known
+from mam.control_plane.control_root import monitor_process
+from mam.control_plane.control_root.monitor_process import MonitorStatus
 from mam.control_plane.explain.agents_and_jobs import Explanation
 from mam.control_plane.explain.tables import ago
 from mam.control_plane.registry.records import Finding
@@ -16,7 +16,7 @@ NAMES = ("monitor", "broker")
 
 
 def place(
-    layout: Layout, known: Known | None, name: str, found: Sequence[Finding], now: int, *, embedded: bool
+    layout: Layout, known: MonitorStatus | None, name: str, found: Sequence[Finding], now: int, *, embedded: bool
 ) -> Explanation:
     """
     The monitor, or the broker that it holds: whether it runs, by what proof, and what is wrong with it.
@@ -25,7 +25,7 @@ def place(
         embedded: Whether the broker is the monitor's own, and its process can be looked at.
     """
     if known is None:
-        last = daemon.last_line(layout.logs / "monitor.log")
+        last = monitor_process.last_line(layout.logs / "monitor.log")
         because = "no process holds the monitor's place" + (": it keeps the broker" if name == "broker" else "")
         return Explanation(name, "not running", because, [f"its log ends: {clean(last)}"], "a person", "mam up")
     evidence = [f"pid {known.process.pid} of this boot, version {known.version}", f"broker {known.broker or 'none'}"]
@@ -34,10 +34,10 @@ def place(
         wake = f"kill -CONT {known.process.pid}"
         return Explanation(name, "stopped", known.problem.partition(";")[0], evidence, "a person", wake)
     if name == "broker" and embedded:
-        running = server.running(layout.broker)  # the monitor hears of it only some time later
+        running = nats_server.running(layout.broker)  # the monitor hears of it only some time later
         if running is None:
             return Explanation(name, "not running", "its process is gone", evidence, "the monitor", "mam doctor")
-        if proof.is_stopped(running.pid):
+        if process_identity.is_stopped(running.pid):
             because = f"its process {running.pid} was stopped, and answers nobody"
             return Explanation(name, "stopped", because, evidence, "a person", f"kill -CONT {running.pid}")
     if known.problem:

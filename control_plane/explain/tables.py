@@ -1,10 +1,9 @@
 """Snapshot to rows and text, pure. Standard library only."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from mam.broker.host.text import clean, width
-from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, Job, Loop, Session
 
 
@@ -44,40 +43,23 @@ def session_data(session: Session) -> dict[str, Any]:
     return {name: getattr(session, name) for name in Session.columns() if name not in hidden}
 
 
-def session_rows(view: View, now: int) -> list[list[object]]:
-    rows: list[list[object]] = []
-    busy = {job.session: job for job in view.open_jobs()}
-    for session in view.sessions():
-        job = busy.get(session.name)
-        rows.append(
-            [
-                session.name,
-                session.agent,
-                session.role,
-                session.status,
-                (session.screen or "-") if session.status in LIVE else "-",
-                job.id if job else "-",
-                session.cwd,
-            ]
-        )
-    return rows
+def session_row(session: Session, job: Job | None) -> list[object]:
+    """An agent as one line of a table; *job* is the open one that it has."""
+    screen = (session.screen or "-") if session.status in LIVE else "-"
+    named = (session.name, session.agent, session.role, session.status)
+    return [*named, screen, job.id if job else "-", session.cwd]
 
 
 TREE_HEADER = ("WORKTREE", "STATE", "BRANCH", "PATH")
 LOOP_HEADER = ("LOOP", "STATE", "ROUND", "HEAD", "AGE", "TITLE")
 
 
-def loop_rows(loops: Sequence[Loop], now: int, runs: Callable[[Loop], bool]) -> list[list[object]]:
-    """One row a loop; an open one that no process carries out is shown as interrupted, unless it waits for a person."""
-    rows: list[list[object]] = []
-    for loop in loops:
-        state = loop.outcome or loop.state
-        if loop.ended_at is None and loop.state != "stuck" and not runs(loop):
-            state = f"{state} (interrupted)"
-        rows.append(
-            [loop.id, state, loop.round, (loop.head_sha or "-")[:12], ago(loop.created_at, now), loop.title[:60]]
-        )
-    return rows
+def loop_row(loop: Loop, now: int, *, runs: bool) -> list[object]:
+    """A loop as one line; an open one that no process carries out is interrupted, unless it waits for a person."""
+    state = loop.outcome or loop.state
+    if loop.ended_at is None and loop.state != "stuck" and not runs:
+        state = f"{state} (interrupted)"
+    return [loop.id, state, loop.round, (loop.head_sha or "-")[:12], ago(loop.created_at, now), loop.title[:60]]
 
 
 SESSION_HEADER = ("AGENT", "KIND", "ROLE", "STATUS", "SCREEN", "JOB", "DIRECTORY")

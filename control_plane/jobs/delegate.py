@@ -13,17 +13,16 @@ from mam.broker import spool
 from mam.broker.envelope import keys, topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import atomic_files as notes
-from mam.broker.host import fault_points as faults
+from mam.broker.host import atomic_files, fault_points
 from mam.broker.host.atomic_files import write_json
 from mam.control_plane.config.settings import Layout
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import jobs, prompts
-from mam.control_plane.jobs import state as job_machine
+from mam.control_plane.jobs import state as job_state
 from mam.control_plane.jobs.jobs import JobArchived, JobStillOpen, need
 from mam.control_plane.jobs.reports import set_aside
 from mam.control_plane.registry.queries import View
-from mam.control_plane.registry.records import LIVE, OPEN, Attempt, Job, Order, Session
+from mam.control_plane.registry.records import LIVE, OPEN, Attempt, Job, OutboxMessage, Session
 from mam.control_plane.registry.transactions import Transaction
 from mam.control_plane.sessions.lookup import SessionBusy, SessionNotRunning, need_session
 
@@ -57,7 +56,7 @@ class Limits(NamedTuple):
     retries: int = 0  # how many further attempts are made by themselves after a presumed end
 
 
-class Part(NamedTuple):
+class LoopPart(NamedTuple):
     """
     What makes a job part of a loop. A review has *head_sha*, and a *tree* of that commit if it is made here.
 
@@ -103,7 +102,7 @@ def delegate(
     title: str = "",
     job_id: str | None = None,
     limits: Limits | None = None,
-    part: Part | None = None,
+    part: LoopPart | None = None,
 ) -> Job:
     """
     Hand *task* to the agent session *session*.
@@ -125,7 +124,7 @@ def delegate(
     except FileExistsError as error:
         raise JobExists(job=job_id) from error
     try:
-        faults.point("job.files")
+        fault_points.point("job.files")
         job = _plan(mam, folder, job_id, session, title or task.strip().splitlines()[0], limits, part)
         job = _write_files(mam, folder, job, task, part)
         with mam.registry.transaction() as tx:
@@ -152,7 +151,7 @@ def _ready(view: View, session: str) -> Session:
 
 
 def _plan(
-    mam: Mam, folder: Path, job_id: str, session: str, title: str, limits: Limits | None, part: Part | None
+    mam: Mam, folder: Path, job_id: str, session: str, title: str, limits: Limits | None, part: LoopPart | None
 ) -> Job:
     now = now_ms()
     return Job(
@@ -174,7 +173,7 @@ def _plan(
     )
 
 
-def _write_files(mam: Mam, folder: Path, job: Job, task: str, part: Part | None) -> Job:
+def _write_files(mam: Mam, folder: Path, job: Job, task: str, part: LoopPart | None) -> Job:
     """Key, brief and record; the job with its brief's hash."""
     mam.layout.job_key(job.id).unlink(missing_ok=True)  # of a crash: the folder is ours alone, and no row has this id
     keys.create(mam.layout.job_key(job.id))
@@ -206,7 +205,7 @@ def write_record(layout: Layout, job: Job) -> None:
         "monitor_wake": str(layout.monitor_wake),
         "report": job.report_path,
     }
-    identity = notes.read(Path(job.folder) / "identity.json")
+    identity = atomic_files.read(Path(job.folder) / "identity.json")
     if identity:
         record["review"] = {name: identity[name] for name in ("base_sha", "head_sha", "tree", "tip")}
     write_json(Path(job.folder) / "job.json", record)
@@ -228,7 +227,7 @@ def _enter(tx: Transaction, job: Job, layout: Layout, mam_command: str) -> None:
         "deliver_within_s": max(1, round(job.deliver_within_s)),
     }
     order_id = f"{job.id}/{job.attempt}"
-    tx.put(Order(order_id, job.session, "dispatch", job.id, job.attempt, None, json.dumps(data), now))
+    tx.put(OutboxMessage(order_id, job.session, "dispatch", job.id, job.attempt, None, json.dumps(data), now))
 
 
 def retry(mam: Mam, job_id: str, session: str | None = None) -> Job:
@@ -250,7 +249,7 @@ def retry(mam: Mam, job_id: str, session: str | None = None) -> Job:
             if not Path(job.brief_path).exists():
                 raise JobFilesGone(job=job_id, folder=job.folder)
             target = _ready(tx, session or job.session)
-            again = job_machine.again(job, target.name, now=now_ms())
+            again = job_state.again(job, target.name, now=now_ms())
             jobs.withdraw(tx, job)
             jobs.call_off(tx, job, "tried again")
             _enter(tx, again, mam.layout, mam.command)
@@ -272,7 +271,7 @@ def set_aside_report(job: Job) -> None:
     """Move the report of *job*'s attempt out of the way, so that it can never count as the next one's."""
     report = Path(job.report_path)
     if report.exists():
-        faults.point("report.aside")
+        fault_points.point("report.aside")
         report.replace(set_aside(job))
 
 
@@ -282,6 +281,6 @@ def _undo(mam: Mam, job: Job) -> None:
         if need(view, job.id).attempt != job.attempt:
             return
         if set_aside(job).exists():
-            faults.point("retry.undo")
+            fault_points.point("retry.undo")
             set_aside(job).replace(job.report_path)
         write_record(mam.layout, job)

@@ -9,11 +9,11 @@ from mam.broker import spool
 from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.jobs import state as job_machine
+from mam.control_plane.jobs import state as job_state
 from mam.control_plane.registry.queries import View, pages
-from mam.control_plane.registry.records import FINAL, LIVE, OPEN, PRESUMED, Job, Order
+from mam.control_plane.registry.records import FINAL, LIVE, OPEN, PRESUMED, Job, OutboxMessage
 from mam.control_plane.registry.transactions import Transaction
 
 
@@ -65,7 +65,7 @@ def cancel(mam: Mam, job_id: str, reason: str = "") -> Job:
             raise JobEnded(job=job_id, state=job.state)
         attempt = tx.attempt(job_id, job.attempt)
         assert attempt is not None
-        after, ended = job_machine.cancel(job, attempt, reason, now=now_ms())
+        after, ended = job_state.cancel(job, attempt, reason, now=now_ms())
         if after != job:
             tx.put(after)
             tx.put(ended)
@@ -82,11 +82,11 @@ def call_off(tx: Transaction, job: Job, reason: str) -> None:
         data = json.dumps({"reason": reason})
         order_id = f"{job.id}/{job.attempt}/cancel"
         life = session.incarnation
-        tx.put(Order(order_id, job.session, "cancel", job.id, job.attempt, life, data, now_ms()))
+        tx.put(OutboxMessage(order_id, job.session, "cancel", job.id, job.attempt, life, data, now_ms()))
 
 
 def withdraw(tx: Transaction, job: Job) -> None:
-    for order in tx.orders():
+    for order in tx.outbox():
         if order.job == job.id:
             tx.drop(order)
 
@@ -127,7 +127,7 @@ def _export(view: View, job: Job, target: Path) -> None:
         lines.append(json.dumps(event, ensure_ascii=False))
     partial = target.with_name(".events.jsonl")
     partial.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    faults.point("archive.rename")
+    fault_points.point("archive.rename")
     partial.replace(target)
 
 

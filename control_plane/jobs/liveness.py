@@ -14,7 +14,7 @@ from mam.control_plane.jobs.attention import ASKS
 from mam.control_plane.jobs.unobserved import Gap, lasted
 from mam.control_plane.registry.records import Attempt, Job, Session
 
-State = Literal["progressing", "idle_waiting", "blocked", "stalled", "silent", "dead"]
+LivenessState = Literal["progressing", "idle_waiting", "blocked", "stalled", "silent", "dead"]
 
 ASKED = "it asked, and nobody answered"
 
@@ -41,7 +41,7 @@ class Seen(NamedTuple):
 
 
 class Liveness(NamedTuple):
-    state: State
+    state: LivenessState
     since: int
     rule: str
     evidence: str

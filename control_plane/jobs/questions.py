@@ -15,14 +15,13 @@ from pathlib import Path
 from mam.broker import spool
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError, Usage
-from mam.broker.host import atomic_files as notes
-from mam.broker.host import process_identity as proof
+from mam.broker.host import atomic_files, process_identity
 from mam.broker.host.atomic_files import write_json
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs.jobs import need
 from mam.control_plane.jobs.unobserved import Gap, lasted
 from mam.control_plane.registry.queries import View
-from mam.control_plane.registry.records import LIVE, OPEN, Job, Order, Question
+from mam.control_plane.registry.records import LIVE, OPEN, Job, OutboxMessage, Question
 from mam.control_plane.registry.transactions import Transaction
 
 _log = logging.getLogger("mam.questions")
@@ -54,18 +53,18 @@ def tend(mam: Mam, view: View, now: int, gaps: Sequence[Gap] = ()) -> None:
         except (MamError, OSError) as error:  # one job's trouble (a folder that is gone) must not hold up the others
             _log.warning("the question %s of %s: %s", question.id, question.job, error)
 
-    for order in view.orders():
+    for order in view.outbox():
         if order.kind == "say" and order.id.startswith(_ANSWER) and _is_too_late(view, order):
             _take_back(mam, order)
 
 
-def _is_too_late(view: View, order: Order) -> bool:
+def _is_too_late(view: View, order: OutboxMessage) -> bool:
     """Whether an answer that waits to be typed belongs to a question whose job has ended, or was tried again."""
     question = view.question(order.id.removeprefix(_ANSWER))
     return question is not None and not _is_current(need(view, question.job), question)
 
 
-def _take_back(mam: Mam, order: Order) -> None:
+def _take_back(mam: Mam, order: OutboxMessage) -> None:
     """An answer that could not be typed before its job ended is not typed at all, and keeps no other prompt away."""
     with mam.registry.transaction() as tx:
         if not _is_too_late(tx, order):
@@ -121,7 +120,7 @@ def answer(mam: Mam, question_id: str, text: str, *, by: str) -> Question:
         if by != "timeout" and (not text.strip() or (choices and text.strip() not in choices)):
             raise Usage(what=f"{text!r} is no answer", hint=f"one of: {', '.join(choices)}" if choices else "some text")
         job = need(tx, question.job)
-        said = notes.read(_place(job, question))  # of an answer that ended before it was noted
+        said = atomic_files.read(_place(job, question))  # of an answer that ended before it was noted
         given = str(said.get("answer") or text.strip())
         answered = replace(question, answered_at=now_ms(), answer=given, answered_by=str(said.get("by") or by))
         tx.put(answered)
@@ -139,11 +138,11 @@ def _place(job: Job, question: Question) -> Path:
 
 def _is_waited_for(job: Job, question: Question) -> bool:
     """Whether the command that asked still lives: an agent's own tools may have given it up."""
-    waiter = notes.read(folder(job) / f"{question.id}.wait")
+    waiter = atomic_files.read(folder(job) / f"{question.id}.wait")
     pid = waiter.get("pid")
     if not isinstance(pid, int):
         return False
-    return proof.alive(proof.ProcessId(pid, str(waiter.get("start")), str(waiter.get("boot"))))
+    return process_identity.alive(process_identity.ProcessId(pid, str(waiter.get("start")), str(waiter.get("boot"))))
 
 
 def _type(tx: Transaction, job: Job, question: Question) -> None:
@@ -153,7 +152,7 @@ def _type(tx: Transaction, job: Job, question: Question) -> None:
     text = f"[MAM answer for {job.id}] You asked: {question.question}\nThe answer is: {question.answer}"
     data = json.dumps({"prompt": text, "deliver_within_s": TYPED_WITHIN_S})
     order_id = f"{_ANSWER}{question.id}"  # free text: how its delivery ends says nothing of the job's
-    tx.put(Order(order_id, job.session, "say", order_id, 1, session.incarnation, data, now_ms()))
+    tx.put(OutboxMessage(order_id, job.session, "say", order_id, 1, session.incarnation, data, now_ms()))
 
 
 def ask(mam: Mam, job_id: str, question_id: str | None = None) -> Question:

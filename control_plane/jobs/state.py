@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
-from mam.broker.envelope.events import Asked, Cancelled, Data, Delivery, Progress, Report, Started
+from mam.broker.envelope.events import Asked, Cancelled, Data, DeliveryReport, Progressed, Report, Started
 from mam.control_plane.jobs.unobserved import Gap, lasted
 from mam.control_plane.registry.records import FINAL, OPEN, PRESUMED, Attempt, Job
 
@@ -42,7 +42,7 @@ def step(job: Job, attempt: Attempt, data: Data | None, *, now: int, report_inta
         case Asked():
             seen = replace(attempt, started_at=attempt.started_at or now, last_note=f"asks: {data.question}"[:500])
             return Step("accepted", _running(job, now), seen)
-        case Progress():
+        case Progressed():
             seen = replace(
                 attempt, started_at=attempt.started_at or now, last_progress_at=now, last_note=data.note[:500]
             )
@@ -150,7 +150,7 @@ def left_ms(job: Job, attempt: Attempt, *, now: int, began: int, gaps: Sequence[
     return job.deliver_within_s * 1500 + 5000 - lasted(since, now, gaps)
 
 
-def delivery(job: Job, attempt: Attempt, seen: Delivery, *, now: int) -> tuple[Job, Attempt]:
+def delivery(job: Job, attempt: Attempt, seen: DeliveryReport, *, now: int) -> tuple[Job, Attempt]:
     """Note how far a prompt has come. A refused one ends the attempt: nobody will paste it again by itself."""
     if seen.state == "received":
         after = replace(attempt, received_at=attempt.received_at or now)

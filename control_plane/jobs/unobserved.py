@@ -9,7 +9,7 @@ alone: two looks that lie much further apart than they should.
 from collections.abc import Sequence
 from pathlib import Path
 
-from mam.broker.host import atomic_files as notes
+from mam.broker.host import atomic_files
 from mam.broker.host.atomic_files import write_json
 
 Gap = tuple[int, int]  # from, to: ms of the wall clock
@@ -23,7 +23,7 @@ def lasted(since: int, now: int, gaps: Sequence[Gap]) -> int:
     return now - since - sum(max(0, min(now, end) - max(since, begin)) for begin, end in gaps)
 
 
-class Gaps:
+class UnobservedTime:
     """The gaps that the monitors of one control root noticed, the youngest last; kept in the file *path*."""
 
     def __init__(self, path: Path) -> None:
@@ -52,7 +52,7 @@ class Gaps:
 
 
 def _read(path: Path) -> list[Gap]:
-    noted = notes.read(path).get("gaps")
+    noted = atomic_files.read(path).get("gaps")
     try:
         return [(int(begin), int(end)) for begin, end in noted] if isinstance(noted, list) else []
     except (ValueError, OverflowError, TypeError):

@@ -166,7 +166,7 @@ def _freed(lease: Lease) -> Lease:
     return replace(lease, holder=None, since=None, usual_s=max(0.0, usual_s))
 
 
-class Over(NamedTuple):
+class Expired(NamedTuple):
     """What gave no sign for a TTL: leases, and places in the queue."""
 
     leases: list[Lease]
@@ -180,7 +180,7 @@ class Expiry:
         self._clock = clock
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}
 
-    def look(self, view: View) -> Over:
+    def look(self, view: View) -> Expired:
         """What is over. A clock of the wall that was set says nothing here."""
         now, before, self._seen = self._clock(), self._seen, {}
 
@@ -189,13 +189,13 @@ class Expiry:
             self._seen[name] = (sign, at if known == sign else now)
             return now - self._seen[name][1] > ttl_s
 
-        return Over(
+        return Expired(
             [each for each in view.leases() if stale(each.resource, (each.token, each.renewals), each.ttl_s)],
             [each for each in view.waiting() if stale(f"ticket {each.id}", (each.seq, each.renewals), each.ttl_s)],
         )
 
 
-def expire(registry: Registry, over: Over) -> list[str]:
+def expire(registry: Registry, over: Expired) -> list[str]:
     """Free what is over; what was renewed meanwhile stays. Returns words for each that was freed."""
     gone = []
     with registry.transaction() as tx:
@@ -216,7 +216,7 @@ def expire(registry: Registry, over: Over) -> list[str]:
     return gone
 
 
-class Place(NamedTuple):
+class QueuePlace(NamedTuple):
     """One ticket that waits: what it still waits for, who has that, and how long it may take."""
 
     ticket: Ticket
@@ -225,10 +225,10 @@ class Place(NamedTuple):
     expected_s: float | None
 
 
-def queue(view: View, now: int) -> list[Place]:
+def queue(view: View, now: int) -> list[QueuePlace]:
     """The queue in the order in which it will be served."""
     held = {lease.resource: lease for lease in view.leases()}
-    found: list[Place] = []
+    found: list[QueuePlace] = []
     order = sorted(view.waiting(), key=lambda each: (-_urgency(each, now), each.seq))
     for ahead, ticket in enumerate(order):
         wanted = [*json.loads(ticket.names), *json.loads(ticket.pool)]
@@ -236,7 +236,7 @@ def queue(view: View, now: int) -> list[Place]:
         left = [_left_s(held[name], now) for name in waits_for]
         known = [each for each in left if each is not None]
         expected_s = max(known) + ahead * _usual_s(view, wanted) if known else None
-        found.append(Place(ticket, waits_for, ahead, expected_s))
+        found.append(QueuePlace(ticket, waits_for, ahead, expected_s))
     return found
 
 

@@ -15,7 +15,7 @@ line of its own: `{LINES["pass"]}`, or `{LINES["not_pass"]}` when anything must 
 """
 
 
-class Place(NamedTuple):
+class WorkPlace(NamedTuple):
     """Where the work lies: the fixed fields that stand in the first line of every brief of a loop."""
 
     worktree: str
@@ -29,7 +29,7 @@ class Place(NamedTuple):
         return f"Worktree {_on_one_line(self.worktree)} / branch {self.branch or '(detached)'} / base {self.base}{head}"
 
 
-class Bench(NamedTuple):
+class ReviewTree(NamedTuple):
     """A reviewer's own place: the commit's tree, and where its tests may write. *python* is for what they start."""
 
     tree: Path
@@ -39,7 +39,7 @@ class Bench(NamedTuple):
     isolated: bool
 
 
-class Finding(NamedTuple):
+class Remarks(NamedTuple):
     reviewer: str
     report: str
 
@@ -67,7 +67,7 @@ Reviewers then get exactly one commit of it. Say in your report what you changed
 """
 
 
-def rework(task: str, number: int, findings: Sequence[Finding]) -> str:
+def rework(task: str, number: int, findings: Sequence[Remarks]) -> str:
     """The findings of all who refused, and of those who passed with remarks, in one brief."""
     said = "\n\n".join(f"### {each.reviewer}\n\n{_quoted(each.report)}" for each in findings)
     return f"""Round {number - 1} was refused. Answer every finding: correct it, or say in your report why it is none.
@@ -94,7 +94,7 @@ class Change(NamedTuple):
     told: Path | None = None
 
 
-def review(task: str, place: Place, bench: Bench, test_command: str | None, change: Change) -> str:
+def review(task: str, place: WorkPlace, bench: ReviewTree, test_command: str | None, change: Change) -> str:
     tree = shlex.quote(str(bench.tree))
     span = f"{place.base}...{place.head}"
     where = (
@@ -129,7 +129,7 @@ Programs that you start may write below {shlex.quote(str(bench.out))}, and nothi
 {_ENDING}"""
 
 
-def remote_review(task: str, place: Place, remote: str, pins: str, stat: str) -> str:
+def remote_review(task: str, place: WorkPlace, remote: str, pins: str, stat: str) -> str:
     """The same for a reviewer whose checkout is somewhere else: the commit is fetched, and named in the report."""
     return f"""Review one commit: {place.head}
 
@@ -154,7 +154,7 @@ def _indented(text: str) -> str:
     return "\n".join(f"    {line}" for line in text.splitlines())
 
 
-def _test_line(bench: Bench, test_command: str | None) -> str:
+def _test_line(bench: ReviewTree, test_command: str | None) -> str:
     variables = {
         "AGENT_PYTHON_BIN": bench.python,
         "PYTHONDONTWRITEBYTECODE": "1",

@@ -4,10 +4,10 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from mam.broker.errors import FileRefused
-from mam.broker.host import atomic_files as notes
+from mam.broker.host import atomic_files
 from mam.broker.host.atomic_files import write_json
 from mam.control_plane.config.settings import Settings
-from mam.control_plane.loops.state import Round, State
+from mam.control_plane.loops.state import LoopState, Round
 from mam.control_plane.registry.records import Loop
 
 
@@ -34,7 +34,7 @@ def identity(loop: Loop, at: Round) -> None:
 def other_identity(loop: Loop, at: Round) -> str:
     """What the round's identity.json says that is not what the loop was about; empty where it says the same."""
     path = round_folder(loop, at.number) / "identity.json"
-    said = notes.read(path)
+    said = atomic_files.read(path)
     other = {name: said.get(name) for name, value in _triple(loop, at).items() if said.get(name) != value}
     return f"{path} says {other}" if other else ""
 
@@ -73,7 +73,7 @@ def archive_report(loop: Loop, number: int, session: str, report: Path, settings
     return target
 
 
-def summary(loop: Loop, state: State) -> None:
+def summary(loop: Loop, state: LoopState) -> None:
     """loop.json: the whole state, and the table of rounds for people beside it."""
     content: dict[str, object] = {"loop_id": loop.id, "title": loop.title, "worktree": loop.worktree}
     content |= {"branch": loop.branch, "phase": state.phase, "outcome": state.outcome, "detail": state.detail}
@@ -85,7 +85,7 @@ def summary(loop: Loop, state: State) -> None:
     write_json(Path(loop.folder) / "loop.json", {**content, "promoted": state.promoted, "rounds": rounds})
 
 
-def rounds_table(state: State) -> list[list[str]]:
+def rounds_table(state: LoopState) -> list[list[str]]:
     """Rows for people: one a round."""
     rows = []
     for each in state.rounds:

@@ -3,26 +3,24 @@
 import hashlib
 import re
 import shutil
-from collections.abc import Callable
 from pathlib import Path
 
 from mam.broker.envelope.payloads import now_ms
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import delegate as delegation
-from mam.control_plane.jobs import reports as verdicts
-from mam.control_plane.jobs.delegate import Part
+from mam.control_plane.jobs import reports
+from mam.control_plane.jobs.delegate import LoopPart
 from mam.control_plane.jobs.reports import file_sha256, find_report
 from mam.control_plane.loops import briefs as loop_briefs
 from mam.control_plane.loops import files as loop_files
-from mam.control_plane.loops import review_trees as benches
-from mam.control_plane.loops.briefs import Change, Finding, Place
-from mam.control_plane.loops.state import Ask, Reviewed, Round, State, Work, WorkEnded
+from mam.control_plane.loops import review_trees
+from mam.control_plane.loops.briefs import Change, Remarks, WorkPlace
+from mam.control_plane.loops.state import Ask, LoopState, Reviewed, Round, Work, WorkEnded
 from mam.control_plane.registry.records import OPEN, Job, Loop, StepMark
 from mam.wrappers.git import command as git
 from mam.wrappers.git import snapshot
-from mam.wrappers.git.snapshot import Snapshot
+from mam.wrappers.git.snapshot import CapturedCommit
 
-Say = Callable[[str], None]
 ID_CHARS = 64
 
 
@@ -83,7 +81,7 @@ class LoopJobs:
             tx.put(StepMark(self._loop.id, step_of(order), "begun", now_ms(), str(attempt)))
         return attempt
 
-    def send(self, state: State, order: Work | Ask, attempt: int) -> None:
+    def send(self, state: LoopState, order: Work | Ask, attempt: int) -> None:
         """
         Have that attempt on its way; done again after a crash it finds what was done.
 
@@ -94,41 +92,41 @@ class LoopJobs:
         else:
             self._ask(state, order, attempt)
 
-    def _work(self, state: State, order: Work, attempt: int) -> None:
+    def _work(self, state: LoopState, order: Work, attempt: int) -> None:
         assert state.creator is not None
         task, head = self._task, state.rounds[-2].head if len(state.rounds) > 1 else None
         text = loop_briefs.work(task) if order.round == 1 else self._rework(task, state, order.round)
-        place = Place(self._loop.worktree, self._loop.branch, self._loop.base_sha, head)
-        part = Part(self._loop.id, order.round, place.line())
+        place = WorkPlace(self._loop.worktree, self._loop.branch, self._loop.base_sha, head)
+        part = LoopPart(self._loop.id, order.round, place.line())
         self._send(state.creator, None, attempt, text, self._loop.title, part)
 
-    def _rework(self, task: str, state: State, number: int) -> str:
+    def _rework(self, task: str, state: LoopState, number: int) -> str:
         refused = next(each for each in reversed(state.rounds[:-1]) if not each.stale)
         findings = []
         for review in refused.reviews:
             job = self._job(refused.number, review.reviewer)
             path = find_report(job) if job is not None else None
             text = path.read_text("utf-8", "replace") if path is not None else ""
-            findings.append(Finding(f"{review.reviewer} ({review.verdict})", text))
+            findings.append(Remarks(f"{review.reviewer} ({review.verdict})", text))
         return loop_briefs.rework(task, number, findings)
 
-    def _ask(self, state: State, order: Ask, attempt: int) -> None:
+    def _ask(self, state: LoopState, order: Ask, attempt: int) -> None:
         at = state.round
         if self._ended(at.number, order.reviewer, attempt) is not None:
             return  # it was answered: a bench made anew now would show nothing of what was done in the one that is gone
-        place = Place(self._loop.worktree, self._loop.branch, at.base, at.head)
+        place = WorkPlace(self._loop.worktree, self._loop.branch, at.base, at.head)
         change = self._change(at)
         if self._loop.remote is not None:
             pins = f"{snapshot.PINS}/{self._loop.id}/{at.number}"
             text = loop_briefs.remote_review(self._task, place, self._loop.remote, pins, change.stat)
             tree = None
         else:
-            snap = Snapshot(at.head, at.tip, at.captured)
-            bench = benches.open_bench(self._mam, self._loop, at.number, order.reviewer, attempt, snap)
+            snap = CapturedCommit(at.head, at.tip, at.captured)
+            bench = review_trees.open_review_tree(self._mam, self._loop, at.number, order.reviewer, attempt, snap)
             text = loop_briefs.review(self._task, place, bench, self._loop.test_command, change)
             tree = bench.tree
         tip = at.head if self._loop.isolation == "worktree" else at.tip
-        part = Part(self._loop.id, at.number, place.line(), at.base, at.head, tree, tip)
+        part = LoopPart(self._loop.id, at.number, place.line(), at.base, at.head, tree, tip)
         title = f"review of {at.head[:12]}: {self._loop.title}"
         self._send(order.reviewer, order.reviewer, attempt, text, title, part)
 
@@ -149,7 +147,7 @@ class LoopJobs:
         with self._mam.registry.view() as view:
             return view.job(job_id(self._loop.id, number, reviewer))
 
-    def _send(self, session: str, reviewer: str | None, attempt: int, text: str, title: str, part: Part) -> None:
+    def _send(self, session: str, reviewer: str | None, attempt: int, text: str, title: str, part: LoopPart) -> None:
         name, job = job_id(self._loop.id, part.round, reviewer), self._job(part.round, reviewer)
         if job is None:
             # Without a row it is what a crash left of this very job: nobody else uses its name, and we hold the loop.
@@ -175,7 +173,7 @@ class LoopJobs:
             return WorkEnded(job.result == "done", job.result == "failed")
         return WorkEnded(False, False, f"{job.id} is {job.state}: {job.detail or 'no reason given'}; mam why {job.id}")
 
-    def reviewed(self, state: State, order: Ask, attempt: int) -> Reviewed | None:
+    def reviewed(self, state: LoopState, order: Ask, attempt: int) -> Reviewed | None:
         """What a reviewer said, and why it does not count where it does not; None while it is at work."""
         job = self._ended(order.round, order.reviewer, attempt)
         if job is None:
@@ -203,10 +201,10 @@ class LoopJobs:
         report = Path(job.report_path)
         if not report.is_file() or file_sha256(report) != job.report_sha256:
             return "its report is not the file that was signed"
-        if verdicts.of(report.read_text("utf-8", "replace")) != job.verdict:
+        if reports.of(report.read_text("utf-8", "replace")) != job.verdict:
             return "its report does not end with the verdict that was signed"
-        snap = Snapshot(at.head, at.tip, at.captured)
-        return benches.check(self._mam, self._loop, at.number, reviewer, snap)
+        snap = CapturedCommit(at.head, at.tip, at.captured)
+        return review_trees.check(self._mam, self._loop, at.number, reviewer, snap)
 
     def _ended(self, number: int, reviewer: str | None, attempt: int) -> Job | None:
         job = self._job(number, reviewer)

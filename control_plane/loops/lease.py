@@ -1,9 +1,10 @@
 """The reviewers of one round, for one loop alone: asked for in order, kept alive while they are held, given back."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 from mam.broker.envelope.payloads import now_ms
+from mam.broker.host.progress import Progress
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.leases import leases
 
@@ -18,7 +19,7 @@ def waits(mam: Mam, ticket_id: str) -> bool:
 
 
 class ReviewerLease:
-    def __init__(self, mam: Mam, loop_id: str, priority: int, say: Callable[[str], None]) -> None:
+    def __init__(self, mam: Mam, loop_id: str, priority: int, say: Progress) -> None:
         self._mam, self._loop_id, self._priority, self._say = mam, loop_id, priority, say
         self._ttl_s = mam.settings.seconds("MAM_LEASE_TTL_S", 60)
         self._ticket = ""

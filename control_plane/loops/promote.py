@@ -4,22 +4,21 @@ import shlex
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.loops.state import Review, State
+from mam.control_plane.loops.state import LoopState, Review
 from mam.control_plane.registry.records import Loop
 from mam.control_plane.worktrees import prepare as worktrees
 from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit as gitfiles
-from mam.wrappers.git import snapshot
-from mam.wrappers.git import worktrees as trees
+from mam.wrappers.git import dotgit, snapshot
+from mam.wrappers.git import worktrees as git_worktrees
 from mam.wrappers.git.command import GitFailed
-from mam.wrappers.git.snapshot import Snapshot
+from mam.wrappers.git.snapshot import CapturedCommit
 
 MODES = ("none", "branch", "merge", "pr-body")
 
 
-class Result(NamedTuple):
+class Promotion(NamedTuple):
     """*moved*: the worktree is no longer what was reviewed. *refused*: why a person must act. *done*: what was done."""
 
     moved: bool = False
@@ -27,7 +26,7 @@ class Result(NamedTuple):
     done: str = ""
 
 
-def promote(mam: Mam, loop: Loop, state: State) -> Result:
+def promote(mam: Mam, loop: Loop, state: LoopState) -> Promotion:
     """
     Look once more that the worktree holds exactly what was reviewed, then do what the loop was asked for.
 
@@ -36,37 +35,37 @@ def promote(mam: Mam, loop: Loop, state: State) -> Result:
     again after a crash it finds what was done. Nothing is pushed.
     """
     at = state.round
-    snap = Snapshot(at.head, at.tip, at.captured)
+    snap = CapturedCommit(at.head, at.tip, at.captured)
     tree = Path(loop.worktree)
-    if snap.captured and gitfiles.commit_of(tree) == snap.head:
+    if snap.captured and dotgit.commit_of(tree) == snap.head:
         snap = snap._replace(tip=snap.head)  # by the promotion that a crash interrupted
-    if gitfiles.branch_of(tree) != loop.branch or not snapshot.still(tree, snap):
-        return Result(moved=True)
-    faults.point("loop.promote")
+    if dotgit.branch_of(tree) != loop.branch or not snapshot.still(tree, snap):
+        return Promotion(moved=True)
+    fault_points.point("loop.promote")
     if loop.promote == "branch":
         return _branch(loop, tree, snap)
     if loop.promote == "merge":
         return _merge(mam, loop, tree, snap)
     if loop.promote == "pr-body":
         return _request(loop, state, snap)
-    return Result(done=next_command(mam, loop, snap))
+    return Promotion(done=next_command(mam, loop, snap))
 
 
-def next_command(mam: Mam, loop: Loop, snap: Snapshot) -> str:
+def next_command(mam: Mam, loop: Loop, snap: CapturedCommit) -> str:
     """What a person would run next, word for word: by the commit's name, so that nothing newer comes along."""
     if snap.captured:
         return f"{_take_over(loop, snap)}   # puts the reviewed work on {loop.branch or 'HEAD'}"
     main = mam.layout.root
-    on, tip = gitfiles.branch_of(main), gitfiles.commit_of(main)
+    on, tip = dotgit.branch_of(main), dotgit.commit_of(main)
     if on is not None and tip is not None and not git.is_ancestor(main, tip, snap.head):
         return f"{_rebase(loop, on)}   # {on} has commits that the reviewed one has not; then another loop"
     place, words = _forward(main, on, tip, snap)
     return f"MAM_ALLOW_MAIN=1 {shlex.join(['git', '-C', str(place), *words])}"
 
 
-def _forward(main: Path, on: str | None, tip: str | None, snap: Snapshot) -> tuple[Path, list[str]]:
+def _forward(main: Path, on: str | None, tip: str | None, snap: CapturedCommit) -> tuple[Path, list[str]]:
     """Where git forwards the main branch, and by what: a bare repository has it in a worktree, or nowhere."""
-    place = trees.holder(main, on) if on is not None and gitfiles.says_bare(main) else main
+    place = git_worktrees.holder(main, on) if on is not None and dotgit.says_bare(main) else main
     if place is None:
         return main, ["update-ref", f"refs/heads/{on}", snap.head, *([tip] if tip else [])]
     return place, ["merge", "--ff-only", snap.head]
@@ -76,42 +75,42 @@ def _rebase(loop: Loop, on: str) -> str:
     return shlex.join(["git", "-C", loop.worktree, "rebase", on])
 
 
-def _take_over(loop: Loop, snap: Snapshot) -> str:
+def _take_over(loop: Loop, snap: CapturedCommit) -> str:
     """Commit what was reviewed, where nobody committed anything since."""
     git_there = f"git -C {shlex.quote(loop.worktree)}"
     return f"{git_there} update-ref HEAD {snap.head} {snap.tip} && {git_there} reset --quiet"
 
 
-def _branch(loop: Loop, tree: Path, snap: Snapshot) -> Result:
+def _branch(loop: Loop, tree: Path, snap: CapturedCommit) -> Promotion:
     """Have the worktree's branch end at the reviewed commit; its files are that commit's already."""
     if snap.captured:
         try:
             git.act(tree, "update-ref", "-m", f"mam: loop {loop.id} passed", "HEAD", snap.head, snap.tip)
         except GitFailed as error:
-            if gitfiles.commit_of(tree) != snap.tip:
-                return Result(moved=True)
-            return Result(refused=str(error.data["why"]))  # a lock that somebody left, for one
-        faults.point("loop.promoted.ref")
+            if dotgit.commit_of(tree) != snap.tip:
+                return Promotion(moved=True)
+            return Promotion(refused=str(error.data["why"]))  # a lock that somebody left, for one
+        fault_points.point("loop.promoted.ref")
         git.act(tree, "reset", "--quiet")  # the index alone: what it held is in the commit
-    return Result(done=f"{loop.branch or 'HEAD of ' + loop.worktree} is at {snap.head}")
+    return Promotion(done=f"{loop.branch or 'HEAD of ' + loop.worktree} is at {snap.head}")
 
 
-def _merge(mam: Mam, loop: Loop, tree: Path, snap: Snapshot) -> Result:
+def _merge(mam: Mam, loop: Loop, tree: Path, snap: CapturedCommit) -> Promotion:
     """
     Forward the main checkout's branch to the reviewed commit.
 
     Only forward: a merge with commits that came meanwhile would be a tree that nobody reviewed.
     """
     main = mam.layout.root
-    on = gitfiles.branch_of(main)
+    on = dotgit.branch_of(main)
     with mam.registry.view() as view:
         expected = view.meta("main_branch") or on
     if on is None or on != expected:
-        return Result(refused=f"{main} is on {on or 'no branch'}, not on {expected}")
-    tip = gitfiles.commit_of(main)
+        return Promotion(refused=f"{main} is on {on or 'no branch'}, not on {expected}")
+    tip = dotgit.commit_of(main)
     if tip is None or not git.is_ancestor(main, tip, snap.head):
         hint = f"`{_rebase(loop, on)}`, then another loop"
-        return Result(refused=f"{on} has commits that the reviewed one has not: {hint}")
+        return Promotion(refused=f"{on} has commits that the reviewed one has not: {hint}")
     first = _branch(loop, tree, snap)
     if first.moved:
         return first
@@ -120,12 +119,12 @@ def _merge(mam: Mam, loop: Loop, tree: Path, snap: Snapshot) -> Result:
         try:
             git.act(place, *words)
         except GitFailed as error:
-            again = next_command(mam, loop, Snapshot(snap.head, snap.head, captured=False))
-            return Result(refused=f"{place}: {error.data.get('why')}; then `{again}`")
-    return Result(done=f"{on} is at {snap.head}")
+            again = next_command(mam, loop, CapturedCommit(snap.head, snap.head, captured=False))
+            return Promotion(refused=f"{place}: {error.data.get('why')}; then `{again}`")
+    return Promotion(done=f"{on} is at {snap.head}")
 
 
-def _request(loop: Loop, state: State, snap: Snapshot) -> Result:
+def _request(loop: Loop, state: LoopState, snap: CapturedCommit) -> Promotion:
     path = Path(loop.folder) / "pr-body.md"
     lines = [f"# {loop.title}", "", f"Reviewed at {snap.head} (base {state.round.base}) in loop {loop.id}:", ""]
     lines += [f"- round {each.number}: {_told(each.reviews)}" for each in state.rounds]
@@ -135,7 +134,7 @@ def _request(loop: Loop, state: State, snap: Snapshot) -> Result:
     # The reviewed commit itself, under the branch's name: what came after it waits for its own review.
     steps.append(shlex.join(["git", "push", "origin", f"{snap.head}:refs/heads/{branch}"]))
     steps.append(shlex.join(["gh", "pr", "create", "--head", branch, "--title", loop.title, "--body-file", str(path)]))
-    return Result(done=" && ".join(steps))
+    return Promotion(done=" && ".join(steps))
 
 
 def _told(reviews: tuple[Review, ...]) -> str:

@@ -11,24 +11,23 @@ import shutil
 from pathlib import Path
 
 from mam.broker.errors import MamError
-from mam.broker.host import atomic_files as notes
+from mam.broker.host import atomic_files
 from mam.broker.host.atomic_files import write_json
+from mam.broker.host.progress import silent
 from mam.broker.host.text import clean
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.loops.briefs import Bench
+from mam.control_plane.loops.briefs import ReviewTree
 from mam.control_plane.registry.records import Loop
 from mam.control_plane.worktrees import prepare as worktrees
-from mam.control_plane.worktrees import provision as outfit
+from mam.control_plane.worktrees import provision
 from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit as gitfiles
-from mam.wrappers.git import snapshot
-from mam.wrappers.git import uncommitted as dirt
-from mam.wrappers.git import worktrees as trees
+from mam.wrappers.git import dotgit, snapshot, uncommitted
+from mam.wrappers.git import worktrees as git_worktrees
 from mam.wrappers.git.command import GitFailed
-from mam.wrappers.git.snapshot import Snapshot
+from mam.wrappers.git.snapshot import CapturedCommit
 
 
-class BenchFailed(MamError):
+class ReviewTreeFailed(MamError):
     code = "bench_failed"
     message = "no review tree could be made at {path}: {why}"
     remedy_text = "make room or set MAM_WORKTREES_DIR, then `mam loop resume {loop}`"
@@ -38,7 +37,9 @@ def folder(mam: Mam, loop_id: str, number: int, reviewer: str) -> Path:
     return mam.layout.reviews / loop_id / f"r{number}-{reviewer}"
 
 
-def open_bench(mam: Mam, loop: Loop, number: int, reviewer: str, attempt: int, snap: Snapshot) -> Bench:
+def open_review_tree(
+    mam: Mam, loop: Loop, number: int, reviewer: str, attempt: int, snap: CapturedCommit
+) -> ReviewTree:
     """
     The bench of one reviewer, made where it is missing; with `in-place` isolation the worktree itself is the tree.
 
@@ -49,11 +50,11 @@ def open_bench(mam: Mam, loop: Loop, number: int, reviewer: str, attempt: int, s
     place = folder(mam, loop.id, number, reviewer)
     isolated = loop.isolation == "worktree"
     tree = place / "tree" if isolated else Path(loop.worktree)
-    bench = Bench(tree, place / "out", place / "tmp", _python(mam, loop), isolated)
+    bench = ReviewTree(tree, place / "out", place / "tmp", _python(mam, loop), isolated)
     made = place / "bench.json"
     try:
-        known = notes.read(made)
-        if (known.get("head"), known.get("attempt")) != (snap.head, attempt) or gitfiles.commit_of(tree) is None:
+        known = atomic_files.read(made)
+        if (known.get("head"), known.get("attempt")) != (snap.head, attempt) or dotgit.commit_of(tree) is None:
             close(mam, loop.id, number, reviewer)
             for each in (bench.out, bench.tmp):
                 each.mkdir(mode=0o700, parents=True)
@@ -62,17 +63,17 @@ def open_bench(mam: Mam, loop: Loop, number: int, reviewer: str, attempt: int, s
             what: dict[str, object] = {"head": snap.head, "attempt": attempt, "loop": loop.id, "round": number}
             write_json(made, {**what, "reviewer": reviewer})
     except (OSError, MamError) as error:
-        raise BenchFailed(path=str(place), why=str(error), loop=loop.id) from error
+        raise ReviewTreeFailed(path=str(place), why=str(error), loop=loop.id) from error
     return bench
 
 
 def _add_tree(mam: Mam, loop: Loop, tree: Path, head: str) -> None:
     with worktrees.repository_lock(mam):
-        trees.add_detached(mam.layout.root, tree, head)
+        git_worktrees.add_detached(mam.layout.root, tree, head)
         _with_change(tree, f"{loop.base_sha}...{head}")
         if (tree / ".gitmodules").exists():
-            outfit.submodules(Path(loop.worktree), tree, lambda _: None)
-    own = gitfiles.own_dir(tree)
+            provision.submodules(Path(loop.worktree), tree, silent)
+    own = dotgit.own_dir(tree)
     if own is not None:
         # As it was made: what a reviewer sets in the real index (assume-unchanged, say) hides nothing from the check.
         shutil.copy2(own / "index", tree.parent / "index")
@@ -80,7 +81,7 @@ def _add_tree(mam: Mam, loop: Loop, tree: Path, head: str) -> None:
 
 def _with_change(tree: Path, change: str) -> None:
     """Where the main checkout is sparse, the tree is as well: have at least every file of the change in it."""
-    own = gitfiles.own_dir(tree)
+    own = dotgit.own_dir(tree)
     if own is None or not (own / "info" / "sparse-checkout").exists():
         return
     words = ("--name-only", "-z", "--no-renames", "--diff-filter=d", "--no-ext-diff", "--ignore-submodules=none")
@@ -99,7 +100,7 @@ def _python(mam: Mam, loop: Loop) -> str:
     return shutil.which("python3", path=mam.settings.environ.get("PATH", os.defpath)) or "python3"
 
 
-def check(mam: Mam, loop: Loop, number: int, reviewer: str, snap: Snapshot) -> str:
+def check(mam: Mam, loop: Loop, number: int, reviewer: str, snap: CapturedCommit) -> str:
     """Why what a reviewer tried is not the commit that it was given; empty where it is."""
     if loop.remote is not None:
         return ""  # it worked on another machine: its signed report names the commit
@@ -109,17 +110,17 @@ def check(mam: Mam, loop: Loop, number: int, reviewer: str, snap: Snapshot) -> s
         place = folder(mam, loop.id, number, reviewer)
         if (place / "tree").is_symlink() or not (place / "tree").is_dir():
             return "its tree is gone"
-        head = gitfiles.commit_of(place / "tree")
+        head = dotgit.commit_of(place / "tree")
         if head != snap.head:
             return f"its tree is at {head or 'no commit'}, not at {snap.head}"
-        changed = dirt.status(place / "tree", place / "index")
+        changed = uncommitted.status(place / "tree", place / "index")
     except GitFailed as error:
         return f"its tree could not be looked at: {error}"
     shown = ", ".join(str(item) for item in changed[:3])
     return f"its tree was changed: {shown}" if changed else ""
 
 
-def _moved(tree: Path, snap: Snapshot) -> str:
+def _moved(tree: Path, snap: CapturedCommit) -> str:
     what = ", ".join(clean(each) for each in snapshot.moved(tree, snap)[:3])
     way_out = "undo that before the loop goes on, or cancel it and begin another one"
     return f"the worktree changed during the review ({what}): {way_out}"
@@ -149,15 +150,15 @@ def _remove(mam: Mam, place: Path) -> None:
             link.unlink()  # a reviewer's doing: what it leads to is somebody else's
     tree = place / "tree"
     # Also where the reviewer removed it: git keeps its entry, and would refuse to make another one in its place.
-    if not place.exists() and not gitfiles.is_registered(mam.layout.root, tree):
+    if not place.exists() and not dotgit.is_registered(mam.layout.root, tree):
         return
     with worktrees.repository_lock(mam):
         _delete(tree)
-        if gitfiles.is_registered(mam.layout.root, tree):
+        if dotgit.is_registered(mam.layout.root, tree):
             try:
                 git.act(mam.layout.root, "worktree", "remove", "--force", "--", str(tree))
             except GitFailed:
-                trees.discard(mam.layout.root, tree)  # locked by an add that was interrupted
+                git_worktrees.discard(mam.layout.root, tree)  # locked by an add that was interrupted
     _delete(place)
 
 

@@ -3,10 +3,10 @@
 import json
 import time
 from collections import Counter
-from collections.abc import Callable
 
 from mam.broker.errors import Busy, Usage
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.broker.host.progress import Progress
+from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.leases import leases
 from mam.control_plane.loops.lease import waits
@@ -36,7 +36,7 @@ def pick(
     without: str | None,
     priority: int = 0,
     wait_s: float,
-    say: Callable[[str], None],
+    say: Progress,
 ) -> list[str]:
     """
     *count* reviewers of a pool, whoever is free first, in the order of the queue; never *without*.
@@ -61,7 +61,7 @@ def pick(
                 mine = leases.renew(tx, ticket)
             if mine is not None:
                 return [name.removeprefix("session:") for name in mine]
-            daemon.ensure(mam, say=say)  # it takes back what dead holders have
+            monitor_process.ensure(mam, say=say)  # it takes back what dead holders have
             renew_at = time.monotonic() + lease_s / 3
             while waits(mam, ticket) and time.monotonic() < renew_at:
                 if time.monotonic() > deadline:

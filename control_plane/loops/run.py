@@ -14,30 +14,39 @@ from pathlib import Path
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points as faults
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.broker.host import fault_points
+from mam.broker.host.progress import Progress
+from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import attention, jobs
 from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.leases import leases
 from mam.control_plane.loops import files as loop_files
 from mam.control_plane.loops import jobs as loop_jobs
-from mam.control_plane.loops import promote
-from mam.control_plane.loops import review_trees as benches
-from mam.control_plane.loops import state as loop_machine
-from mam.control_plane.loops import store as loops
-from mam.control_plane.loops import timeline as loop_words
+from mam.control_plane.loops import promote, review_trees
+from mam.control_plane.loops import state as loop_state
+from mam.control_plane.loops import store as loop_store
+from mam.control_plane.loops import timeline as loop_timeline
 from mam.control_plane.loops.jobs import LoopJobs
 from mam.control_plane.loops.lease import ReviewerLease
-from mam.control_plane.loops.state import Ask, Capture, Event, Halted, Look, Order, Promote, Reviewed, Work, WorkEnded
+from mam.control_plane.loops.state import (
+    Ask,
+    Capture,
+    Halted,
+    Look,
+    LoopEvent,
+    Order,
+    Promote,
+    Reviewed,
+    Work,
+    WorkEnded,
+)
 from mam.control_plane.registry.records import OPEN, Loop, StepMark
 from mam.control_plane.sessions.lookup import SessionBusy, SessionNotRunning, UnknownSession
 from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit as gitfiles
-from mam.wrappers.git import snapshot
-from mam.wrappers.git.snapshot import Snapshot
+from mam.wrappers.git import dotgit, snapshot
+from mam.wrappers.git.snapshot import CapturedCommit
 
-Say = Callable[[str], None]
 POLL_S = 0.05
 MONITOR_LOOK_S = 5.0
 # Why a job cannot be had now, though a person may change that.
@@ -46,7 +55,7 @@ _IMPOSSIBLE = (
     UnknownSession,
     jobs.JobArchived,
     delegation.JobFilesGone,
-    benches.BenchFailed,
+    review_trees.ReviewTreeFailed,
 )
 
 
@@ -65,9 +74,9 @@ class IdentityChanged(MamError):
 class LoopRun:
     """One process's hold on one loop; the caller holds the loop's lock (`loops.held`)."""
 
-    def __init__(self, mam: Mam, loop: Loop, say: Say, limits: delegation.Limits | None = None) -> None:
+    def __init__(self, mam: Mam, loop: Loop, say: Progress, limits: delegation.Limits | None = None) -> None:
         self._mam, self._loop, self._say = mam, loop, say
-        self._state = loops.state_of(loop)
+        self._state = loop_store.state_of(loop)
         self._jobs = LoopJobs(mam, loop, limits)
         self._lease = ReviewerLease(mam, loop.id, loop.priority, say)
         self._sent: dict[Order, int] = {}  # to the attempt of its job that carries it out
@@ -83,10 +92,10 @@ class LoopRun:
         self._check_identity()
         if self._state.phase not in ("new", "stuck"):
             loop_files.note(self._loop, f"taken up again in round {len(self._state.rounds)}")
-        self._take(self._cancelled() or (loop_machine.Resumed() if stuck else loop_machine.Began()))
+        self._take(self._cancelled() or (loop_state.Resumed() if stuck else loop_state.Began()))
         while self._state.phase not in ("ended", "stuck"):
             self._tidy()
-            orders = loop_machine.pending(self._state)
+            orders = loop_state.pending(self._state)
             asked = [order for order in orders if isinstance(order, Work | Ask)]
             self._take(self._cancelled() or (self._wait(asked) if asked else self._at_once(orders[0])))
         self._leave()
@@ -104,27 +113,27 @@ class LoopRun:
         if what:
             raise IdentityChanged(loop=self._loop.id, round=at.number, what=what)
 
-    def _take(self, event: Event) -> None:
+    def _take(self, event: LoopEvent) -> None:
         before = self._state
-        after, _ = loop_machine.step(before, event)
+        after, _ = loop_state.step(before, event)
         if after == before:
             return
-        if isinstance(event, loop_machine.Cancelled):
+        if isinstance(event, loop_state.LoopCancelled):
             self._call_off()
-        faults.point("loop.save")
+        fault_points.point("loop.save")
         mine = self._lease.tokens if isinstance(event, Reviewed) else {}
         try:
-            self._loop = loops.save(self._mam, self._loop, after, mine)
+            self._loop = loop_store.save(self._mam, self._loop, after, mine)
         except leases.Fenced as error:
             self._say(f"{error}: asking again")  # the verdict stays in its job, and counts when they are ours again
             self._lease.lost()
             return
-        faults.point("loop.saved")
+        fault_points.point("loop.saved")
         self._state = after
         if after.phase != "reviewing":
             self._lease.given_back()
-        happened = loop_words.happened(before, event, self._loop)
-        for text in filter(None, (happened, loop_words.ending(self._state))):
+        happened = loop_timeline.happened(before, event, self._loop)
+        for text in filter(None, (happened, loop_timeline.ending(self._state))):
             self._say(text)
             loop_files.note(self._loop, text)
         for old, new in zip(before.rounds, self._state.rounds, strict=False):
@@ -133,23 +142,23 @@ class LoopRun:
 
     # -- orders that are answered at once -------------------------------------------------
 
-    def _at_once(self, order: Order) -> Event:
+    def _at_once(self, order: Order) -> LoopEvent:
         match order:
             case Capture(number):
                 return self._marked(f"r{number}/capture", lambda: self._capture(number))
             case Look():
                 at = self._state.round
-                snap = Snapshot(at.head, at.tip, at.captured)
-                return loop_machine.Looked(snapshot.still(Path(self._loop.worktree), snap))
+                snap = CapturedCommit(at.head, at.tip, at.captured)
+                return loop_state.Looked(snapshot.still(Path(self._loop.worktree), snap))
             case Promote(number):
                 return self._marked(f"r{number}/promote", self._promote)
         raise AssertionError(order)  # somebody else answers the others
 
-    def _capture(self, number: int) -> Event:
+    def _capture(self, number: int) -> LoopEvent:
         name, root, tree = f"{self._loop.id}/{number}", self._mam.layout.root, Path(self._loop.worktree)
         try:
             snap = snapshot.capture(tree, f"mam: loop {self._loop.id}, round {number}")
-            if (on := gitfiles.branch_of(tree)) != self._loop.branch:
+            if (on := dotgit.branch_of(tree)) != self._loop.branch:
                 branch = self._loop.branch
                 back = ["switch", branch] if branch else ["switch", "--detach"]
                 hint = shlex.join(["git", "-C", str(tree), *back])
@@ -159,24 +168,24 @@ class LoopRun:
             self._jobs.publish(number, base, snap.head)
             some = self._jobs.write_changes(number, base, snap.head)
         except (snapshot.NotCapturable, OtherBranch, git.GitFailed) as error:
-            return loop_machine.NotCaptured(f"{error} ({error.remedy})" if error.remedy else str(error))
-        captured = loop_machine.Captured(base, snap.head, snap.tip, snap.captured, not some)
-        seen, _ = loop_machine.step(self._state, captured)
+            return loop_state.NotCaptured(f"{error} ({error.remedy})" if error.remedy else str(error))
+        captured = loop_state.Captured(base, snap.head, snap.tip, snap.captured, not some)
+        seen, _ = loop_state.step(self._state, captured)
         loop_files.identity(self._loop, seen.round)
         return captured
 
-    def _promote(self) -> Event:
+    def _promote(self) -> LoopEvent:
         result = promote.promote(self._mam, self._loop, self._state)
         if result.moved or result.refused:
-            return loop_machine.NotPromoted(result.moved, result.refused)
-        return loop_machine.Promoted(result.done)
+            return loop_state.NotPromoted(result.moved, result.refused)
+        return loop_state.Promoted(result.done)
 
-    def _marked(self, key: str, do: Callable[[], Event]) -> Event:
+    def _marked(self, key: str, do: Callable[[], LoopEvent]) -> LoopEvent:
         """Note a side effect before and after it."""
         self._mark(key, "begun")
-        faults.point("loop.step")
+        fault_points.point("loop.step")
         event = do()
-        faults.point("loop.stepped")
+        fault_points.point("loop.stepped")
         self._mark(key, "done")
         return event
 
@@ -186,14 +195,16 @@ class LoopRun:
 
     # -- orders that somebody else answers ------------------------------------------------------
 
-    def _wait(self, orders: Sequence[Work | Ask]) -> Event:
+    def _wait(self, orders: Sequence[Work | Ask]) -> LoopEvent:
         """Have every order on its way, and return the first answer; a cancel comes first."""
         watch = self._mam.registry.watch()
         look_at, version = 0.0, -1
         try:
             while True:
                 if time.monotonic() >= look_at:
-                    daemon.ensure(self._mam, say=self._say)  # without a monitor no job and no dead holder would end
+                    monitor_process.ensure(
+                        self._mam, say=self._say
+                    )  # without a monitor no job and no dead holder would end
                     self._tell(orders)
                     look_at = time.monotonic() + MONITOR_LOOK_S
                 if self._state.phase == "reviewing" and not self._lease.hold(orders[0].round, self._state.reviewers):
@@ -224,16 +235,16 @@ class LoopRun:
             self._say(f"{what}: {command}")
         self._wanted = wanted
 
-    def _send(self, order: Work | Ask) -> Event | None:
+    def _send(self, order: Work | Ask) -> LoopEvent | None:
         """Send what is due; an event where it cannot be sent at all."""
         since, again_at = self._busy.get(order, (time.monotonic(), 0.0))
         if time.monotonic() < again_at:
             return None
         try:
             attempt = self._jobs.plan(order)
-            faults.point("loop.step")
+            fault_points.point("loop.step")
             self._jobs.send(self._state, order, attempt)
-            faults.point("loop.stepped")
+            fault_points.point("loop.stepped")
             self._mark(loop_jobs.step_of(order), "done", str(attempt))
         except SessionBusy as error:
             if time.monotonic() - since > self._patience_s:
@@ -246,15 +257,15 @@ class LoopRun:
         self._sent[order] = attempt
         return None
 
-    def _impossible(self, order: Work | Ask, why: str) -> Event:
+    def _impossible(self, order: Work | Ask, why: str) -> LoopEvent:
         if isinstance(order, Ask):
             return Reviewed(order.reviewer, order.attempt, None, why)
         return WorkEnded(False, False, why)
 
-    def _answer(self, orders: Sequence[Work | Ask]) -> Event | None:
+    def _answer(self, orders: Sequence[Work | Ask]) -> LoopEvent | None:
         for order in orders:
             attempt = self._sent.get(order)
-            event: Event | None = None
+            event: LoopEvent | None = None
             if attempt is None:
                 continue  # its agent is busy with something else
             if isinstance(order, Work):
@@ -265,10 +276,10 @@ class LoopRun:
                 return event
         return None
 
-    def _cancelled(self) -> Event | None:
+    def _cancelled(self) -> LoopEvent | None:
         with self._mam.registry.view() as view:
-            loop = loops.need(view, self._loop.id)
-        return loop_machine.Cancelled() if loop.cancel_at is not None else None
+            loop = loop_store.need(view, self._loop.id)
+        return loop_state.LoopCancelled() if loop.cancel_at is not None else None
 
     # -- leaving --------------------------------------------------------------------------------
 
@@ -278,7 +289,7 @@ class LoopRun:
             over = each is not self._state.round or self._state.phase != "reviewing"
             for review in each.reviews:
                 if over or review.settled:
-                    benches.close(self._mam, self._loop.id, each.number, review.reviewer)
+                    review_trees.close(self._mam, self._loop.id, each.number, review.reviewer)
 
     def _call_off(self) -> None:
         """Before the end is written down: a crash in between leaves an open loop, and no job that nobody waits for."""
@@ -293,7 +304,7 @@ class LoopRun:
         with self._mam.registry.view() as view:
             at_work = any(job.loop == self._loop.id for job in view.open_jobs())
         if not at_work:  # where a loop is stuck its reviewers may be, and their trees stay until they are done
-            benches.close_all(self._mam, self._loop.id)
+            review_trees.close_all(self._mam, self._loop.id)
         if self._state.phase == "ended":
             with contextlib.suppress(MamError):  # a remote that is away keeps it until `loop archive`
                 self._jobs.withdraw()

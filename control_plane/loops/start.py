@@ -17,17 +17,16 @@ from mam.control_plane.control_root.context import Mam
 from mam.control_plane.loops import files as loop_files
 from mam.control_plane.loops import jobs as loop_jobs
 from mam.control_plane.loops import promote
-from mam.control_plane.loops import state as loop_machine
-from mam.control_plane.loops import timeline as loop_words
-from mam.control_plane.loops.state import State
+from mam.control_plane.loops import state as loop_state
+from mam.control_plane.loops import timeline as loop_timeline
+from mam.control_plane.loops.state import LoopState
 from mam.control_plane.loops.store import LoopOpen
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, Loop, Session
 from mam.control_plane.sessions.lookup import SessionNotRunning, need_session
 from mam.control_plane.worktrees.naming import NoCommit
 from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit as gitfiles
-from mam.wrappers.git import snapshot
+from mam.wrappers.git import dotgit, snapshot
 from mam.wrappers.git.command import GitFailed
 
 ISOLATIONS = ("worktree", "in-place")
@@ -50,7 +49,7 @@ class NotAWorktree(MamError):
     remedy_text = "{hint}"
 
 
-class Wish(NamedTuple):
+class LoopRequest(NamedTuple):
     """What `loop run` was asked for; everything that can be wrong with it is found before anything begins."""
 
     task: str
@@ -67,7 +66,7 @@ class Wish(NamedTuple):
     priority: int = 0
 
 
-def begin(mam: Mam, wish: Wish) -> Loop:
+def begin(mam: Mam, wish: LoopRequest) -> Loop:
     """
     Check everything and enter the loop; nothing is sent yet. The caller holds its lock.
 
@@ -97,19 +96,19 @@ def begin(mam: Mam, wish: Wish) -> Loop:
             shutil.rmtree(loop.folder)
         raise
     who = f"creator {wish.creator or '(none: review only)'}, reviewers {', '.join(wish.reviewers)}"
-    loop_files.note(loop, f"begun in {loop_words.place(loop)}, base {loop.base_sha}; {who}")
+    loop_files.note(loop, f"begun in {loop_timeline.place(loop)}, base {loop.base_sha}; {who}")
     return loop
 
 
-def _row(mam: Mam, wish: Wish, loop_id: str, tree: Path) -> Loop:
+def _row(mam: Mam, wish: LoopRequest, loop_id: str, tree: Path) -> Loop:
     now = now_ms()
-    state = State(tuple(wish.reviewers), wish.creator, wish.rounds)
+    state = LoopState(tuple(wish.reviewers), wish.creator, wish.rounds)
     return Loop(
         id=loop_id,
         state=state.phase,
         generation=1,
         worktree=str(tree),
-        branch=gitfiles.branch_of(tree),
+        branch=dotgit.branch_of(tree),
         base_sha=_base(mam, tree, wish.base),
         creator=wish.creator,
         reviewers=json.dumps(list(wish.reviewers)),
@@ -119,7 +118,7 @@ def _row(mam: Mam, wish: Wish, loop_id: str, tree: Path) -> Loop:
         test_command=wish.test_command,
         title=" ".join(wish.task.strip().splitlines()[0].split())[:120],
         folder=str(mam.layout.loops / loop_id),
-        checkpoint=json.dumps(loop_machine.to_json(state)),
+        checkpoint=json.dumps(loop_state.to_json(state)),
         created_at=now,
         updated_at=now,
         priority=wish.priority,
@@ -157,7 +156,7 @@ def new_id() -> str:
     return f"loop-{secrets.token_hex(4)}"
 
 
-def _check_words(wish: Wish) -> None:
+def _check_words(wish: LoopRequest) -> None:
     if not wish.reviewers:
         raise Usage(what="a loop needs reviewers", hint="--reviewers A,B or --all-reviewers")
     if len(set(wish.reviewers)) != len(wish.reviewers):
@@ -177,12 +176,12 @@ def check_worktree(mam: Mam, path: Path, *, review_only: bool) -> Path:
     hint = "`mam worktree list` shows what can be"
     if not path.is_dir():
         raise NotAWorktree(path=str(path), why="it is no directory", hint=hint)
-    if gitfiles.is_bare_folder(path):
+    if dotgit.is_bare_folder(path):
         raise NotAWorktree(path=str(path), why="it is a bare repository", hint=hint)
-    top = gitfiles.top_of(path)
+    top = dotgit.top_of(path)
     if top is None:
         raise NotAWorktree(path=str(path), why="it lies in no work tree", hint=hint)
-    if gitfiles.shared_dir(top) != gitfiles.shared_dir(mam.layout.root):
+    if dotgit.shared_dir(top) != dotgit.shared_dir(mam.layout.root):
         raise NotAWorktree(path=str(path), why=f"it belongs to another repository than {mam.layout.root}", hint=hint)
     if not review_only and top.resolve() == mam.layout.root.resolve():
         why = "it is the main checkout, which no writer changes"
@@ -190,14 +189,14 @@ def check_worktree(mam: Mam, path: Path, *, review_only: bool) -> Path:
     return top.resolve()
 
 
-def _check_promotable(wish: Wish, tree: Path) -> None:
-    if wish.promote == "branch" and gitfiles.branch_of(tree) is None:
-        what = f"--promote branch: {tree} is on no branch, its HEAD is detached at {gitfiles.commit_of(tree)}"
+def _check_promotable(wish: LoopRequest, tree: Path) -> None:
+    if wish.promote == "branch" and dotgit.branch_of(tree) is None:
+        what = f"--promote branch: {tree} is on no branch, its HEAD is detached at {dotgit.commit_of(tree)}"
         hint = f"`git -C {shlex.quote(str(tree))} switch BRANCH` first, or --promote none"
         raise Usage(what=what, hint=hint)
 
 
-def _check_people(mam: Mam, view: View, wish: Wish, tree: Path) -> None:
+def _check_people(mam: Mam, view: View, wish: LoopRequest, tree: Path) -> None:
     for name in (*([wish.creator] if wish.creator else []), *wish.reviewers):
         session = need_session(view, name)
         if session.status not in LIVE:
@@ -229,7 +228,7 @@ def _base(mam: Mam, tree: Path, base: str | None) -> str:
         return sha
     with mam.registry.view() as view:
         # The branch that the main checkout belongs on: it may have been switched to another one meanwhile.
-        on, here = gitfiles.branch_of(mam.layout.root), gitfiles.commit_of(mam.layout.root)
+        on, here = dotgit.branch_of(mam.layout.root), dotgit.commit_of(mam.layout.root)
         main = view.meta("main_branch") or on
     is_here = here is not None and on == main  # then git need not be asked whether there is such a branch
     known = main is not None and (is_here or git.branch_tip(mam.layout.root, main) is not None)

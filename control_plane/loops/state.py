@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, NamedTuple
 
-Phase = Literal["new", "working", "capturing", "reviewing", "checking", "promoting", "stuck", "ended"]
-Outcome = Literal["passed", "not_pass", "failed", "cancelled"]
+LoopPhase = Literal["new", "working", "capturing", "reviewing", "checking", "promoting", "stuck", "ended"]
+LoopOutcome = Literal["passed", "not_pass", "failed", "cancelled"]
 
 ASKED_AT_MOST = 2  # a reviewer without a verdict that counts is asked once more by itself
 STALE_AT_MOST = 10  # rounds in a row that a moving branch made worthless
@@ -51,15 +51,15 @@ class Round:
 
 
 @dataclass(frozen=True)
-class State:
+class LoopState:
     reviewers: tuple[str, ...]
     creator: str | None
     rounds_max: int
-    phase: Phase = "new"
+    phase: LoopPhase = "new"
     rounds: tuple[Round, ...] = ()
-    outcome: Outcome | None = None
+    outcome: LoopOutcome | None = None
     detail: str = ""
-    back_to: Phase | None = None  # where a stuck loop goes on
+    back_to: LoopPhase | None = None  # where a stuck loop goes on
     promoted: str = ""
 
     @property
@@ -155,7 +155,7 @@ class Halted(NamedTuple):
     why: str
 
 
-class Cancelled(NamedTuple):
+class LoopCancelled(NamedTuple):
     reason: str = ""
 
 
@@ -164,16 +164,16 @@ class Resumed(NamedTuple):
 
 
 Answered = WorkEnded | Captured | NotCaptured | Reviewed | Looked | Promoted | NotPromoted
-Event = Answered | Began | Halted | Cancelled | Resumed
-Answer = tuple[State, list[Order]]
+LoopEvent = Answered | Began | Halted | LoopCancelled | Resumed
+Answer = tuple[LoopState, list[Order]]
 
 
-def step(state: State, event: Event) -> Answer:
+def step(state: LoopState, event: LoopEvent) -> Answer:
     """Move a loop on by one event; an event that does not fit the phase changes nothing (it came twice)."""
     if state.phase == "ended":
         return state, []
     match event:
-        case Cancelled(reason):
+        case LoopCancelled(reason):
             return _end(state, "cancelled", reason or "it was cancelled")
         case Began() if state.phase == "new":
             return _next_round(state, work=state.creator is not None)
@@ -198,7 +198,7 @@ def step(state: State, event: Event) -> Answer:
     return state, pending(state)
 
 
-def pending(state: State) -> list[Order]:
+def pending(state: LoopState) -> list[Order]:
     """The orders that still wait for their answer."""
     match state.phase:
         case "working":
@@ -215,30 +215,30 @@ def pending(state: State) -> list[Order]:
     return []
 
 
-def _go(state: State, phase: Phase) -> Answer:
+def _go(state: LoopState, phase: LoopPhase) -> Answer:
     after = replace(state, phase=phase, back_to=None, detail="")
     return after, pending(after)
 
 
-def _end(state: State, outcome: Outcome, detail: str) -> Answer:
+def _end(state: LoopState, outcome: LoopOutcome, detail: str) -> Answer:
     return replace(state, phase="ended", outcome=outcome, detail=detail, back_to=None), []
 
 
-def _stuck(state: State, detail: str) -> Answer:
+def _stuck(state: LoopState, detail: str) -> Answer:
     """Wait for a person: nothing is thrown away, and `loop resume` goes on from here."""
     return replace(state, phase="stuck", back_to=state.phase, detail=detail), []
 
 
-def _next_round(state: State, *, work: bool) -> Answer:
+def _next_round(state: LoopState, *, work: bool) -> Answer:
     fresh = Round(len(state.rounds) + 1, work)
     return _go(replace(state, rounds=(*state.rounds, fresh)), "working" if work else "capturing")
 
 
-def _with_round(state: State, **changes: Any) -> State:
+def _with_round(state: LoopState, **changes: Any) -> LoopState:
     return replace(state, rounds=(*state.rounds[:-1], replace(state.round, **changes)))
 
 
-def _worked(state: State, event: WorkEnded) -> Answer:
+def _worked(state: LoopState, event: WorkEnded) -> Answer:
     if event.ok:
         return _go(state, "capturing")
     if event.failed:
@@ -246,7 +246,7 @@ def _worked(state: State, event: WorkEnded) -> Answer:
     return _stuck(state, event.why)
 
 
-def _captured(state: State, event: Captured) -> Answer:
+def _captured(state: LoopState, event: Captured) -> Answer:
     shas = {"base": event.base, "head": event.head, "tip": event.tip, "captured": event.captured}
     if event.empty:
         why = f"there is nothing to review: {event.head} changes nothing against {event.base}"
@@ -256,7 +256,7 @@ def _captured(state: State, event: Captured) -> Answer:
     return _go(_with_round(state, reviews=reviews, **shas), "reviewing")
 
 
-def _reviewed(state: State, event: Reviewed) -> Answer:
+def _reviewed(state: LoopState, event: Reviewed) -> Answer:
     reviews = []
     for review in state.round.reviews:
         if (review.reviewer, review.attempt) != (event.reviewer, event.attempt) or review.settled:
@@ -275,7 +275,7 @@ def _reviewed(state: State, event: Reviewed) -> Answer:
     return _go(after, "promoting" if all(review.verdict == "pass" for review in reviews) else "checking")
 
 
-def _refused(state: State) -> Answer:
+def _refused(state: LoopState) -> Answer:
     against = ", ".join(review.reviewer for review in state.round.reviews if review.verdict != "pass")
     if state.creator is None:
         return _end(state, "not_pass", f"refused by {against}")
@@ -284,7 +284,7 @@ def _refused(state: State) -> Answer:
     return _next_round(state, work=True)
 
 
-def _stale(state: State) -> Answer:
+def _stale(state: LoopState) -> Answer:
     """The worktree moved: the verdicts are kept, superseded, and the new head is reviewed."""
     after = _with_round(state, stale=True)
     in_a_row = 0
@@ -298,7 +298,7 @@ def _stale(state: State) -> Answer:
     return _next_round(after, work=False)
 
 
-def _resumed(state: State) -> Answer:
+def _resumed(state: LoopState) -> Answer:
     back = state.back_to or "capturing"
     if back == "working":
         return _go(_with_round(state, work_attempt=state.round.work_attempt + 1), "working")
@@ -311,11 +311,11 @@ def _resumed(state: State) -> Answer:
     return _go(state, back)
 
 
-def to_json(state: State) -> dict[str, Any]:
+def to_json(state: LoopState) -> dict[str, Any]:
     return asdict(state)
 
 
-def from_json(content: dict[str, Any]) -> State:
+def from_json(content: dict[str, Any]) -> LoopState:
     """The inverse of `to_json`; unknown members, of a newer version, are a TypeError."""
 
     def review(one: dict[str, Any]) -> Review:
@@ -325,6 +325,6 @@ def from_json(content: dict[str, Any]) -> State:
         return Round(**{**one, "reviews": tuple(review(each) for each in one["reviews"])})
 
     rounds: Sequence[dict[str, Any]] = content["rounds"]
-    return State(
+    return LoopState(
         **{**content, "reviewers": tuple(content["reviewers"]), "rounds": tuple(of_round(each) for each in rounds)}
     )

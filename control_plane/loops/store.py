@@ -12,10 +12,10 @@ from mam.broker.errors import MamError
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.leases import leases
 from mam.control_plane.loops import files as loop_files
-from mam.control_plane.loops import review_trees as benches
-from mam.control_plane.loops import state as loop_machine
+from mam.control_plane.loops import review_trees
+from mam.control_plane.loops import state as loop_state
 from mam.control_plane.loops.locks import LoopRuns
-from mam.control_plane.loops.state import State
+from mam.control_plane.loops.state import LoopState
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import Loop
 from mam.wrappers.git import snapshot
@@ -55,11 +55,11 @@ def need(view: View, loop_id: str) -> Loop:
     return loop
 
 
-def state_of(loop: Loop) -> State:
-    return loop_machine.from_json(json.loads(loop.checkpoint))
+def state_of(loop: Loop) -> LoopState:
+    return loop_state.from_json(json.loads(loop.checkpoint))
 
 
-def save(mam: Mam, loop: Loop, state: State, mine: Mapping[str, int] | None = None) -> Loop:
+def save(mam: Mam, loop: Loop, state: LoopState, mine: Mapping[str, int] | None = None) -> Loop:
     """
     Write the checkpoint; never over one that another process wrote in between, and only while *mine* is held.
 
@@ -77,7 +77,7 @@ def save(mam: Mam, loop: Loop, state: State, mine: Mapping[str, int] | None = No
             current,
             state=state.phase,
             generation=loop.generation + 1,
-            checkpoint=json.dumps(loop_machine.to_json(state)),
+            checkpoint=json.dumps(loop_state.to_json(state)),
             updated_at=now,
             round=len(state.rounds),
             head_sha=(state.round.head or current.head_sha) if state.rounds else None,
@@ -115,7 +115,7 @@ def await_end(mam: Mam, loop_id: str, *, wait_s: float = 120.0) -> Loop:
         time.sleep(0.05)
 
 
-def exit_code(loop: Loop, state: State) -> int:
+def exit_code(loop: Loop, state: LoopState) -> int:
     """0: passed, and promoted as asked. 3: refused by a reviewer, or failed by its creator. 1: anything else."""
     if loop.outcome == "passed":
         return 0 if state.promoted else 1
@@ -129,7 +129,7 @@ def archive(mam: Mam, loop_id: str) -> int:
         loop = need(view, loop_id)
         if loop.ended_at is None:
             raise LoopOpen(loop=loop_id, state=loop.state)
-    benches.close_all(mam, loop_id)
+    review_trees.close_all(mam, loop_id)
     if loop.remote is not None:
         with contextlib.suppress(GitFailed):  # it may be gone for good by now
             snapshot.unpush(mam.layout.root, loop.remote, loop_id)

@@ -1,7 +1,7 @@
 """What happens in a loop in the words of its timeline, pure."""
 
-from mam.control_plane.loops import state as loop_machine
-from mam.control_plane.loops.state import Event, Reviewed, State, WorkEnded
+from mam.control_plane.loops import state as loop_state
+from mam.control_plane.loops.state import LoopEvent, LoopState, Reviewed, WorkEnded
 from mam.control_plane.registry.records import Loop
 
 
@@ -10,30 +10,30 @@ def place(loop: Loop) -> str:
     return f"{loop.worktree} on {loop.branch}" if loop.branch else f"{loop.worktree}, whose HEAD is detached"
 
 
-def happened(before: State, event: Event, loop: Loop) -> str:
+def happened(before: LoopState, event: LoopEvent, loop: Loop) -> str:
     """What happened in *loop*, for the timeline."""
     number = len(before.rounds) or 1
     match event:
-        case loop_machine.Began():
+        case loop_state.Began():
             return f"round {number} begins"
-        case loop_machine.Resumed():
+        case loop_state.Resumed():
             return f"resumed in round {number}"
         case WorkEnded(ok, failed, why):
             return f"round {number}: {before.creator} " + ("is done" if ok else "failed" if failed else why)
-        case loop_machine.Captured(_, head, _, captured, _):
+        case loop_state.Captured(_, head, _, captured, _):
             own = "the branch's commit" if loop.branch else "the commit of a detached HEAD, on no branch"
             kind = "a snapshot that holds uncommitted work" if captured else own
             return f"round {number}: under review is {head}, {kind}"
         case Reviewed(reviewer, _, verdict, why):
             return f"round {number}: {reviewer}: {verdict or f'no verdict that counts: {why}'}"
-        case loop_machine.Looked(False) | loop_machine.NotPromoted(True, _):
+        case loop_state.Looked(False) | loop_state.NotPromoted(True, _):
             return f"round {number}: the worktree moved meanwhile; its new head is reviewed"
-        case loop_machine.Promoted(what):
+        case loop_state.Promoted(what):
             return f"{'next' if loop.promote in ('none', 'pr-body') else 'promoted'}: {what}"
     return ""
 
 
-def ending(state: State) -> str:
+def ending(state: LoopState) -> str:
     if state.phase == "stuck":
         return f"stuck: {state.detail}"
     return f"{state.outcome}{': ' if state.detail else ''}{state.detail}" if state.phase == "ended" else ""

@@ -14,75 +14,73 @@ from mam.broker.bus.protocol import Bus, Message
 from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import atomic_files as notes
-from mam.broker.host import fault_points as faults
-from mam.broker.host import locks
-from mam.broker.host import process_identity as proof
-from mam.broker.nats import process as server
-from mam.control_plane.control_root import create as root
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.broker.host import atomic_files, fault_points, locks, process_identity
+from mam.broker.nats import process as nats_server
+from mam.control_plane.control_root import create, monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.records import LIVE
-from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions import runtime
 from mam.wrappers.git import command as git
-from mam.wrappers.mux import catalog as muxes
+from mam.wrappers.mux import catalog as mux_catalog
 from mam.wrappers.mux import tmux
 from mam.wrappers.mux.protocol import LookFailed
 
-State = Literal["fine", "not yet", "broken"]
+DiagnosisState = Literal["fine", "not yet", "broken"]
 WAL_BUG_FIXED = (3, 51, 3)
 ROUND_TRIP_S = 3.0
 KEPT_S = 1.0
 
 
-class Finding(NamedTuple):
+class Diagnosis(NamedTuple):
     """One thing that was looked at. *repair* does what *remedy* says, where that is safe."""
 
     what: str
-    state: State
+    state: DiagnosisState
     detail: str
     remedy: str = ""
     repair: Callable[[], None] | None = None
 
 
-def examine(mam: Mam) -> list[Finding]:
+def examine(mam: Mam) -> list[Diagnosis]:
     """Look at everything, in the order in which one thing needs the other. Never raises for what it finds."""
-    findings: list[Finding] = []
+    findings: list[Diagnosis] = []
     for look in (_files, _registry, _shield, _private, _multiplexers, _monitor, _broker, _sessions, _leftovers):
         try:
             findings += look(mam)
         except (MamError, OSError, sqlite3.Error) as error:
-            findings.append(Finding(look.__name__.strip("_"), "broken", str(error), getattr(error, "remedy", "")))
+            findings.append(Diagnosis(look.__name__.strip("_"), "broken", str(error), getattr(error, "remedy", "")))
             if look is _registry:
                 break  # nothing after it can be looked at
     return findings
 
 
-def _files(mam: Mam) -> Iterator[Finding]:
+def _files(mam: Mam) -> Iterator[Diagnosis]:
     folder = mam.layout.mam
     if not os.access(folder, os.W_OK | os.X_OK):
-        yield Finding("control root", "broken", f"{folder} is read-only", f"chmod u+rwx {folder}")
+        yield Diagnosis("control root", "broken", f"{folder} is read-only", f"chmod u+rwx {folder}")
         return
-    yield Finding("control root", "fine", str(mam.layout.root))
+    yield Diagnosis("control root", "fine", str(mam.layout.root))
     free_mb = shutil.disk_usage(folder).free // 2**20
     if free_mb < 200:
-        yield Finding("disk", "broken", f"{free_mb} MB free", "make room: events and reports cannot be kept")
+        yield Diagnosis("disk", "broken", f"{free_mb} MB free", "make room: events and reports cannot be kept")
 
 
-def _registry(mam: Mam) -> Iterator[Finding]:
+def _registry(mam: Mam) -> Iterator[Diagnosis]:
     mam.check_place()
     with mam.registry.view() as view:
         answer = view.connection.execute("PRAGMA quick_check").fetchone()[0]
     if answer != "ok":
-        yield Finding("registry", "broken", answer, "mam down, then mam registry rebuild")
+        yield Diagnosis("registry", "broken", answer, "mam down, then mam registry rebuild")
         return
     kept = _kept(mam.layout.registry_lock)
     if kept:
-        yield Finding("registry", "broken", f"its lock is kept by {kept}", "wait for it, or `kill -CONT` a stopped one")
+        yield Diagnosis(
+            "registry", "broken", f"its lock is kept by {kept}", "wait for it, or `kill -CONT` a stopped one"
+        )
         return
     version = tuple(int(part) for part in sqlite3.sqlite_version.split("."))
     note = "" if version >= WAL_BUG_FIXED else ", its WAL defect is held off by our lock"
-    yield Finding("registry", "fine", f"SQLite {sqlite3.sqlite_version}{note}")
+    yield Diagnosis("registry", "fine", f"SQLite {sqlite3.sqlite_version}{note}")
 
 
 def _kept(lock: Path) -> str:
@@ -95,27 +93,27 @@ def _kept(lock: Path) -> str:
     return ""
 
 
-def _shield(mam: Mam) -> Iterator[Finding]:
+def _shield(mam: Mam) -> Iterator[Diagnosis]:
     try:
         git.top(mam.layout.root)
     except MamError:
-        yield Finding(
+        yield Diagnosis(
             "git", "not yet", "the control root is in no git repository", "git init, for worktrees and reviews"
         )
         return
     stub, excluded = mam.layout.mam / ".git" / "HEAD", git.common_dir(mam.layout.root) / "info" / "exclude"
     lines = excluded.read_text("utf-8", "replace").splitlines() if excluded.exists() else []
-    if stub.exists() and all(pattern in lines for pattern in root.excluded(mam.layout)):
-        yield Finding("git", "fine", ".mam is excluded and shielded from `git clean`")
+    if stub.exists() and all(pattern in lines for pattern in create.excluded(mam.layout)):
+        yield Diagnosis("git", "fine", ".mam is excluded and shielded from `git clean`")
     else:
 
         def remake() -> None:
-            root.make(mam.layout)
+            create.make(mam.layout)
 
-        yield Finding("git", "broken", ".mam is not excluded or not shielded from `git clean`", "mam init", remake)
+        yield Diagnosis("git", "broken", ".mam is not excluded or not shielded from `git clean`", "mam init", remake)
 
 
-def _private(mam: Mam) -> Iterator[Finding]:
+def _private(mam: Mam) -> Iterator[Diagnosis]:
     """Secrets that others may read."""
     loose = [path for path in mam.layout.secrets.glob("*") if path.is_file() and path.stat().st_mode & 0o077]
 
@@ -125,47 +123,47 @@ def _private(mam: Mam) -> Iterator[Finding]:
 
     if loose:
         names = ", ".join(path.name for path in loose[:3])
-        yield Finding("secrets", "broken", f"others may read {names}", "chmod 600 them (--fix)", repair)
+        yield Diagnosis("secrets", "broken", f"others may read {names}", "chmod 600 them (--fix)", repair)
     else:
-        yield Finding("secrets", "fine", "all private")
+        yield Diagnosis("secrets", "fine", "all private")
 
 
-def _multiplexers(mam: Mam) -> Iterator[Finding]:
+def _multiplexers(mam: Mam) -> Iterator[Diagnosis]:
     if tmux.available(mam.settings.environ.get("PATH", "")):
-        yield Finding("tmux", "fine", "installed")
+        yield Diagnosis("tmux", "fine", "installed")
     else:
-        yield Finding("tmux", "not yet", "not installed: agents run headless", "install tmux to look at the panes")
+        yield Diagnosis("tmux", "not yet", "not installed: agents run headless", "install tmux to look at the panes")
 
 
-def _monitor(mam: Mam) -> Iterator[Finding]:
-    known = daemon.look(mam.layout)
+def _monitor(mam: Mam) -> Iterator[Diagnosis]:
+    known = monitor_process.look(mam.layout)
 
     def start() -> None:
-        daemon.ensure(mam)
+        monitor_process.ensure(mam)
 
     if known is None:
-        yield Finding("monitor", "not yet", "does not run", "mam up", start)
+        yield Diagnosis("monitor", "not yet", "does not run", "mam up", start)
     else:
-        state: State = "broken" if known.problem else "fine"
+        state: DiagnosisState = "broken" if known.problem else "fine"
         remedy = f"kill -CONT {known.process.pid}" if known.stopped else ""
-        yield Finding("monitor", state, known.problem or f"pid {known.process.pid}, version {known.version}", remedy)
+        yield Diagnosis("monitor", state, known.problem or f"pid {known.process.pid}, version {known.version}", remedy)
 
 
-def _broker(mam: Mam) -> Iterator[Finding]:
+def _broker(mam: Mam) -> Iterator[Diagnosis]:
     """A round trip as each user: a broker acknowledges what its rules deny, so only an arrival counts."""
-    ref = seats.broker_ref(mam)
-    running = None if ref.url else server.running(mam.layout.broker)
+    ref = runtime.broker_ref(mam)
+    running = None if ref.url else nats_server.running(mam.layout.broker)
     if not ref.url and running is None:
-        yield Finding("broker", "not yet", "the embedded broker does not run", "mam up")
+        yield Diagnosis("broker", "not yet", "the embedded broker does not run", "mam up")
         return
-    if running is not None and proof.is_stopped(running.pid):
+    if running is not None and process_identity.is_stopped(running.pid):
         wake = f"kill -CONT {running.pid}"
-        yield Finding("broker", "broken", f"its process {running.pid} was stopped, and answers nobody", wake)
+        yield Diagnosis("broker", "broken", f"its process {running.pid} was stopped, and answers nobody", wake)
         return
     prefix = topics.root(mam.fingerprint)
     buses: dict[str, MqttBus] = {}
     try:
-        for user in server.USERS:
+        for user in nats_server.USERS:
             endpoint = ref.endpoint(user)
             assert endpoint is not None
             buses[user] = MqttBus(endpoint, prefix)
@@ -174,9 +172,9 @@ def _broker(mam: Mam) -> Iterator[Finding]:
             where = f"broker as {user}"
             sender = buses["control"] if user == "viewer" else bus
             if round_trip(sender, bus, topics.probe(user)):
-                yield Finding(where, "fine", "a message came back")
+                yield Diagnosis(where, "fine", "a message came back")
             else:
-                yield Finding(
+                yield Diagnosis(
                     where, "broken", f"no message came back within {ROUND_TRIP_S:g} s", "see the broker's log"
                 )
     finally:
@@ -202,7 +200,7 @@ def round_trip(sender: Bus, receiver: Bus, topic: str) -> bool:
     return arrived.wait(ROUND_TRIP_S)
 
 
-def _sessions(mam: Mam) -> Iterator[Finding]:
+def _sessions(mam: Mam) -> Iterator[Diagnosis]:
     with mam.registry.view() as view:
         rows = view.sessions()
     servers: dict[tuple[str, str], bool] = {}
@@ -214,31 +212,31 @@ def _sessions(mam: Mam) -> Iterator[Finding]:
             servers[place] = _answers(mam, place)
             if not servers[place]:  # once, and not once a pane
                 silent = f"{session.mux_server} does not answer: its panes cannot be looked at"
-                yield Finding(session.mux, "broken", silent, "see the multiplexer")
+                yield Diagnosis(session.mux, "broken", silent, "see the multiplexer")
         name = f"agent {session.name}"
         if not Path(session.cwd).is_dir():
-            yield Finding(name, "broken", f"its directory {session.cwd} is gone", "make it again at the same path")
-        elif seats.alive(session) is False:
-            yield Finding(name, "broken", "its runner is gone", f"mam agent resume {session.name}")
+            yield Diagnosis(name, "broken", f"its directory {session.cwd} is gone", "make it again at the same path")
+        elif runtime.alive(session) is False:
+            yield Diagnosis(name, "broken", "its runner is gone", f"mam agent resume {session.name}")
         elif not servers[place]:
-            yield Finding(
+            yield Diagnosis(
                 name, "not yet", f"{session.mux} does not answer; its runner lives", f"mam why {session.name}"
             )
         elif session.presence != "online":
-            yield Finding(name, "not yet", "its runner is not connected to the broker", f"mam why {session.name}")
+            yield Diagnosis(name, "not yet", "its runner is not connected to the broker", f"mam why {session.name}")
         else:
-            yield Finding(name, "fine", f"screen {session.screen or 'not seen yet'}")
+            yield Diagnosis(name, "fine", f"screen {session.screen or 'not seen yet'}")
 
 
 def _answers(mam: Mam, place: tuple[str, str]) -> bool:
     try:
-        muxes.make(*place, mam.settings.environ, mam.command).panes()
+        mux_catalog.make(*place, mam.settings.environ, mam.command).panes()
     except LookFailed:
         return False
     return True
 
 
-def _leftovers(mam: Mam) -> Iterator[Finding]:
+def _leftovers(mam: Mam) -> Iterator[Diagnosis]:
     """What a crash in the middle of `delegate` leaves: a folder that no row names."""
     with mam.registry.view() as view:
         orphans = [
@@ -251,29 +249,31 @@ def _leftovers(mam: Mam) -> Iterator[Finding]:
         ]
         bare = [job.id for job in view.open_jobs() if not Path(job.brief_path).exists()]
     if bare:
-        yield Finding("jobs", "broken", f"the files of {', '.join(bare[:3])} are gone", f"mam job cancel {bare[0]}")
+        yield Diagnosis("jobs", "broken", f"the files of {', '.join(bare[:3])} are gone", f"mam job cancel {bare[0]}")
     dead = list(mam.layout.run.glob("*/dead/*.event"))
 
     def repair() -> None:
         for folder in orphans:
             aside = mam.layout.mam / "lost-and-found"
             aside.mkdir(mode=0o700, exist_ok=True)
-            faults.point("doctor.move")
+            fault_points.point("doctor.move")
             shutil.move(folder, aside / folder.name)
 
     if orphans:
-        yield Finding("jobs", "broken", f"{len(orphans)} job folders without a row", "set them aside (--fix)", repair)
+        yield Diagnosis("jobs", "broken", f"{len(orphans)} job folders without a row", "set them aside (--fix)", repair)
     if dead:
-        yield Finding("spools", "broken", f"{len(dead)} events that nobody could authenticate", f"see {dead[0].parent}")
+        yield Diagnosis(
+            "spools", "broken", f"{len(dead)} events that nobody could authenticate", f"see {dead[0].parent}"
+        )
     if not orphans and not dead:
-        yield Finding("leftovers", "fine", "none")
+        yield Diagnosis("leftovers", "fine", "none")
 
 
 def _is_ours(mam: Mam, folder: Path) -> bool:
     """Several control roots may share one jobs folder: what another one made is none of our business."""
     if folder.is_relative_to(mam.layout.mam):
         return True
-    return notes.read(folder / "job.json").get("monitor_wake") == str(mam.layout.monitor_wake)
+    return atomic_files.read(folder / "job.json").get("monitor_wake") == str(mam.layout.monitor_wake)
 
 
 def _is_old(folder: Path) -> bool:
@@ -281,7 +281,7 @@ def _is_old(folder: Path) -> bool:
     return now_ms() - folder.stat().st_mtime * 1000 > 60_000
 
 
-def repair(mam: Mam, findings: list[Finding]) -> list[str]:
+def repair(mam: Mam, findings: list[Diagnosis]) -> list[str]:
     """Do what can safely be done; returns what was repaired."""
     done = []
     for finding in findings:

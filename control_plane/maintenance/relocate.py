@@ -9,19 +9,19 @@ from pathlib import Path
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import Usage
-from mam.broker.nats import process as server
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.broker.nats import process as nats_server
+from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.control_root.create import fingerprint, make
 from mam.control_plane.jobs import delegate as delegation
-from mam.control_plane.jobs import state as job_machine
+from mam.control_plane.jobs import state as job_state
 from mam.control_plane.registry.records import LIVE, OPEN, Job, Loop, Worktree
 from mam.control_plane.registry.transactions import Transaction
-from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions import runtime
 from mam.wrappers import process
 from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit as gitfiles
-from mam.wrappers.git import worktrees
+from mam.wrappers.git import dotgit
+from mam.wrappers.git import worktrees as git_worktrees
 from mam.wrappers.git.command import GitFailed
 
 
@@ -32,8 +32,8 @@ def moved(mam: Mam) -> None:
         return
     if (Path(old) / ".mam" / "registry.db").exists():
         raise Usage(what=f"{old} still is a control root", hint="if this is a copy of it, use `mam init --copied`")
-    daemon.end(mam.layout, made_at=old)
-    server.stop(mam.layout.broker)  # its store was opened under the old path
+    monitor_process.end(mam.layout, made_at=old)
+    nats_server.stop(mam.layout.broker)  # its store was opened under the old path
     _end_agents(mam)
     with mam.registry.transaction() as tx:
         tx.set_meta("control_root", new)
@@ -76,7 +76,7 @@ def _end_agents(mam: Mam) -> None:
     with mam.registry.view() as view:
         live = [session for session in view.sessions() if session.status in LIVE]
     for session in live:
-        for left in (seats.runner_id(session), seats.agent_id(session)):
+        for left in (runtime.runner_id(session), runtime.agent_id(session)):
             if left is not None:
                 process.end_group(left)
         with mam.registry.transaction() as tx:
@@ -108,7 +108,7 @@ def copied(mam: Mam) -> None:
         tx.set_meta("control_root", str(mam.layout.root))
         tx.set_meta("salt", salt)
         tx.set_meta("fingerprint", fingerprint(mam.layout.root, salt))
-        for order in tx.orders():
+        for order in tx.outbox():
             tx.drop(order)
         for session in tx.sessions():
             tx.drop(session)
@@ -118,8 +118,8 @@ def copied(mam: Mam) -> None:
             tx.drop(tree)  # they are linked to the original
         for loop in tx.loops(only_open=True):
             tx.put(replace(loop, outcome="cancelled", detail="this control root is a copy", ended_at=now_ms()))
-    if gitfiles.own_dir(mam.layout.root) is not None:
-        worktrees.forget_foreign(mam.layout.root)
+    if dotgit.own_dir(mam.layout.root) is not None:
+        git_worktrees.forget_foreign(mam.layout.root)
     make(mam.layout, in_git=False)
 
 
@@ -127,8 +127,8 @@ def _check_copy(mam: Mam) -> None:
     if mam.meta("control_root") != str(mam.layout.root):
         return
     with mam.registry.view() as view:
-        live = [session.name for session in view.sessions() if session.status in LIVE and seats.alive(session)]
-    if live or daemon.look(mam.layout) is not None:
+        live = [session.name for session in view.sessions() if session.status in LIVE and runtime.alive(session)]
+    if live or monitor_process.look(mam.layout) is not None:
         what = f"{mam.layout.root} is no copy: {', '.join(live) or 'its monitor'} was started here and runs"
         raise Usage(what=what, hint="run it in the copy; to begin anew here, stop the agents and `mam down` first")
 
@@ -137,6 +137,6 @@ def _close_jobs(tx: Transaction) -> None:
     for job in tx.jobs(states=OPEN):
         attempt = tx.attempt(job.id, job.attempt)
         if attempt is not None:
-            ended, last = job_machine.cancel(job, attempt, "this control root is a copy", now=now_ms())
+            ended, last = job_state.cancel(job, attempt, "this control root is a copy", now=now_ms())
             tx.put(ended)
             tx.put(last)

@@ -19,11 +19,11 @@ from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.envelope.signing import UNAUTHENTICATED, EventRefused, refuse, unseal
 from mam.control_plane.control_root.keyring import Keyring
-from mam.control_plane.jobs import state as job_machine
+from mam.control_plane.jobs import state as job_state
 from mam.control_plane.jobs.reports import file_sha256
 from mam.control_plane.registry.records import Attempt, Job, Question, Session
 from mam.control_plane.registry.transactions import Registry, Transaction
-from mam.control_plane.sessions import state as session_machine
+from mam.control_plane.sessions import state as session_state
 
 _log = logging.getLogger("mam.inbox")
 
@@ -134,8 +134,8 @@ class Inbox:
             _ask(tx, job, frame.attempt, data, now)
             return "stale_attempt"
         intact = not isinstance(data, ev.Report) or _report_intact(job, data)
-        step = job_machine.step(job, attempt, data, now=now, report_intact=intact)
-        if isinstance(data, ev.Progress) and step.job == job and attempt.started_at is not None:
+        step = job_state.step(job, attempt, data, now=now, report_intact=intact)
+        if isinstance(data, ev.Progressed) and step.job == job and attempt.started_at is not None:
             # Seen often, and kept in the events anyway: not worth an audited row, nor a savepoint, each time.
             _store(tx, scope, topic, wire, frame, frame.attempt, digest, step.outcome, now)
             self._progress[(job.id, frame.attempt)] = step.attempt
@@ -182,10 +182,10 @@ class Inbox:
             if isinstance(data, ev.Presence):
                 if data.online:
                     self.arrived.add(name)
-                self._seen(tx, session_machine.presence(session, data, now=now), session)
+                self._seen(tx, session_state.presence(session, data, now=now), session)
                 return settling
             if isinstance(data, ev.Signal) and data.name == "screen":
-                if session_machine.shows(session, data):
+                if session_state.shows(session, data):
                     text = {"screen": data.state, "screen_text": data.evidence, "screen_at": now}
                     tx.observe(session, **text)
                 return settling
@@ -203,12 +203,12 @@ class Inbox:
         if _is_repeat(tx, scope, frame, digest):
             return "duplicate"
         outcome = "accepted"
-        if isinstance(data, ev.Delivery) and frame.job is not None:
+        if isinstance(data, ev.DeliveryReport) and frame.job is not None:
             outcome = self._delivery(tx, frame.job, frame.attempt, data, now)
         elif isinstance(data, ev.Signal):
             session = tx.session(frame.session)
             assert session is not None
-            self._seen(tx, session_machine.signal(session, data, now=now), session)
+            self._seen(tx, session_state.signal(session, data, now=now), session)
         _store(tx, scope, topic, wire, frame, frame.attempt, digest, outcome, now)
         return outcome
 
@@ -217,9 +217,9 @@ class Inbox:
             tx.put(after)
             self.changed_sessions.add(after.name)
 
-    def _delivery(self, tx: Transaction, job_id: str, number: int, data: ev.Delivery, now: int) -> str:
+    def _delivery(self, tx: Transaction, job_id: str, number: int, data: ev.DeliveryReport, now: int) -> str:
         if data.state != "received":
-            for order in tx.orders():
+            for order in tx.outbox():
                 # A delivery that was on its way when the job was cancelled is no answer to the cancel.
                 answered = order.kind != "cancel" or data.reason == "cancelled"
                 if answered and (order.job, order.attempt) == (job_id, number):
@@ -229,7 +229,7 @@ class Inbox:
             return "accepted"  # free text: nothing but its order depends on it
         if attempt is None or number != job.attempt:
             return "stale_attempt"
-        after_job, after = job_machine.delivery(job, attempt, data, now=now)
+        after_job, after = job_state.delivery(job, attempt, data, now=now)
         if after != attempt:
             tx.put(after)
         if after_job != job:

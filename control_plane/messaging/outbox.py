@@ -13,7 +13,7 @@ from mam.broker.envelope.signing import seal
 from mam.control_plane.control_root.keyring import Keyring
 from mam.control_plane.messaging.inbox import Settling
 from mam.control_plane.registry.queries import View
-from mam.control_plane.registry.records import LIVE, OPEN, Attempt, Job, Order
+from mam.control_plane.registry.records import LIVE, OPEN, Attempt, Job, OutboxMessage
 
 _log = logging.getLogger("mam.outbox")
 
@@ -31,10 +31,10 @@ class Outbox:
         self._producer = Producer("monitor")
         self._due: dict[str, tuple[int, float]] = {}
 
-    def relay(self, bus: Bus | None, view: View, now: float) -> list[Order]:
+    def relay(self, bus: Bus | None, view: View, now: float) -> list[OutboxMessage]:
         """Send every order that is due; return those that have become pointless and may be dropped."""
         pointless = []
-        orders = view.orders()
+        orders = view.outbox()
         waiting = {order.id for order in orders}
         self._due = {order_id: due for order_id, due in self._due.items() if order_id in waiting}
         for order in orders:
@@ -49,7 +49,7 @@ class Outbox:
                 self._due[order.id] = (tries + 1, now + pause_s)
         return pointless
 
-    def _data(self, view: View, order: Order) -> dict[str, object]:
+    def _data(self, view: View, order: OutboxMessage) -> dict[str, object]:
         """What an order says on the wire; what is to be typed also until when, since a runner may be stopped."""
         data: dict[str, object] = json.loads(order.data)
         if order.kind == "say":
@@ -63,7 +63,7 @@ class Outbox:
         """Make orders due at once: the broker, or a runner, has just come back."""
         self._due = {}
 
-    def forget(self, order: Order) -> None:
+    def forget(self, order: OutboxMessage) -> None:
         self._due.pop(order.id, None)
 
     def settle(self, bus: Bus | None, settlings: Sequence[Settling]) -> None:
@@ -91,7 +91,7 @@ class Outbox:
             return False
 
     @staticmethod
-    def _still_wanted(view: View, order: Order) -> bool:
+    def _still_wanted(view: View, order: OutboxMessage) -> bool:
         session = view.session(order.session)
         if session is None:
             return False

@@ -15,7 +15,7 @@ from mam.control_plane.registry.records import OPEN, Finding, Job, Loop
 KEPT_MS = 24 * 3600 * 1000
 
 
-class Cards:
+class PublishedState:
     def __init__(self, token: bytes, keyring: Keyring, scope: str) -> None:
         self._token, self._keyring, self._scope = token, keyring, scope
         self._producer = Producer("monitor")

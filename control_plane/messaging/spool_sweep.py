@@ -23,7 +23,7 @@ class Swept(NamedTuple):
     buried: list[Path]
 
 
-class Sweep:
+class SpoolSweep:
     def __init__(self, run: Path, inbox: Inbox) -> None:
         self._run, self._inbox = run, inbox
         self._tries: dict[str, int] = {}

@@ -9,9 +9,9 @@ from mam.broker.bus.protocol import Bus, Handler, Will
 from mam.broker.bus.url import Endpoint
 from mam.broker.envelope import keys, topics
 from mam.broker.errors import MamError
-from mam.broker.nats import process as server
+from mam.broker.nats import process as nats_server
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions import runtime
 from mam.wrappers import process
 from mam.wrappers.runner.bus_session import Connect
 
@@ -24,7 +24,7 @@ UNANSWERED = 2
 SUBSCRIBED = ("jobs/+", "agents/+/events", "agents/+/presence", *CARDS)
 
 
-class Keeper:
+class BrokerSupervisor:
     """*problem* says in words what is wrong with the broker; empty while all is well."""
 
     def __init__(self, mam: Mam, connect: Connect, will: Will, on_message: Handler, wake: Callable[[], None]) -> None:
@@ -73,12 +73,12 @@ class Keeper:
         After a write of its store failed (a full disk), nats-server never
         stores again in that life, however much room there is.
         """
-        if self._bus is None or self._bus.unanswered < UNANSWERED or seats.broker_ref(self._mam).url:
+        if self._bus is None or self._bus.unanswered < UNANSWERED or runtime.broker_ref(self._mam).url:
             return
         _log.warning("the embedded broker acknowledges nothing: starting it anew")
         self._bus.close(flush_s=0)
         self._bus = self._endpoint = None
-        server.stop(self._mam.layout.broker)
+        nats_server.stop(self._mam.layout.broker)
 
     def _connection_problem(self) -> str:
         """A connection that is away for a moment comes back by itself; after that somebody should know."""
@@ -92,17 +92,17 @@ class Keeper:
 
     def _where(self) -> Endpoint:
         """Where the broker is; the embedded one is started again where it ended, five times a minute at most."""
-        ref = seats.broker_ref(self._mam)
+        ref = runtime.broker_ref(self._mam)
         if ref.url:
             _keep_password(self._mam)
             own = ref.endpoint("control")
             assert own is not None
             return own
-        running = server.running(self._mam.layout.broker)
+        running = nats_server.running(self._mam.layout.broker)
         if running is None:
             self._count_start()
             running = start_server(self._mam)
-        return server.endpoint(self._mam.layout.secrets, running.port, "control")
+        return nats_server.endpoint(self._mam.layout.secrets, running.port, "control")
 
     def _count_start(self) -> None:
         now = time.monotonic()
@@ -110,7 +110,7 @@ class Keeper:
             self._starts.popleft()
         if len(self._starts) >= STARTS_A_MINUTE:
             log = str(self._mam.layout.broker / "nats.log")
-            raise server.ServerFailed(why="it ended five times within a minute", log=log)
+            raise nats_server.ServerFailed(why="it ended five times within a minute", log=log)
         self._starts.append(now)
 
     def _attach(self, endpoint: Endpoint) -> None:
@@ -129,14 +129,14 @@ class Keeper:
         self._wake()
 
 
-def start_server(mam: Mam) -> server.Running:
+def start_server(mam: Mam) -> nats_server.Running:
     """Start the embedded broker of a control root, or find it running. Raises what server.start raises."""
     layout, settings = mam.layout, mam.settings
-    return server.start(
+    return nats_server.start(
         layout.broker,
         layout.secrets,
         mam.fingerprint,
-        binary=server.find_binary(settings.path("MAM_NATS_SERVER")),
+        binary=nats_server.find_binary(settings.path("MAM_NATS_SERVER")),
         spawn=process.spawn,
         port=settings.port("MAM_BROKER_PORT"),
     )

@@ -10,19 +10,17 @@ from mam.broker.errors import MamError
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs import liveness, questions
-from mam.control_plane.jobs import state as job_machine
-from mam.control_plane.jobs.unobserved import Gaps
+from mam.control_plane.jobs import state as job_state
+from mam.control_plane.jobs.unobserved import UnobservedTime
 from mam.control_plane.leases import leases
 from mam.control_plane.messaging.inbox import Inbox
-from mam.control_plane.messaging.spool_sweep import Sweep
-from mam.control_plane.monitor import job_checks as watch
-from mam.control_plane.monitor import reconcile
-from mam.control_plane.monitor import repository_checks as repo_watch
+from mam.control_plane.messaging.spool_sweep import SpoolSweep
+from mam.control_plane.monitor import job_checks, reconcile, repository_checks
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, PRESUMED, Attempt, Finding, Job, Session
 from mam.control_plane.registry.transactions import Registry
-from mam.control_plane.sessions import sessions_yaml as projection
-from mam.control_plane.sessions.activity import Signs
+from mam.control_plane.sessions import sessions_yaml
+from mam.control_plane.sessions.activity import Activity
 
 _log = logging.getLogger("mam.monitor")
 
@@ -33,17 +31,17 @@ DARK_S = 60.0  # until a multiplexer that did not answer is asked again: it may 
 RETRY_REFUSED_S = 60.0  # until a job that cannot be tried again now is looked at once more
 
 
-class Looking:
+class MonitorChecks:
     """One pass of *tick* is complete in itself: what it remembers only makes the next one cheaper, or more patient."""
 
-    def __init__(self, mam: Mam, registry: Registry, sweep: Sweep, inbox: Inbox, clock: Callable[[], int]) -> None:
+    def __init__(self, mam: Mam, registry: Registry, sweep: SpoolSweep, inbox: Inbox, clock: Callable[[], int]) -> None:
         self._mam, self._registry, self._sweep, self._inbox, self._clock = mam, registry, sweep, inbox, clock
         self._began = clock()
-        self._gaps = Gaps(mam.layout.run / "gaps.json")
+        self._gaps = UnobservedTime(mam.layout.run / "gaps.json")
         self._expiry = leases.Expiry(time.monotonic)
-        self._signs = Signs(mam)
+        self._signs = Activity(mam)
         self._reconcile_at = self._thorough_at = self._files_at = 0.0
-        self._dark: dict[reconcile.Place, float] = {}  # multiplexers that did not answer, and since when
+        self._dark: dict[reconcile.MuxServer, float] = {}  # multiplexers that did not answer, and since when
         self._refused: dict[str, tuple[float, Finding]] = {}  # job -> not before, and why it is not tried again
         self._drifts: list[reconcile.Drift] = []
         self._missing: list[reconcile.Drift] = []
@@ -53,7 +51,7 @@ class Looking:
 
     def deliverable_ms(self, job: Job, attempt: Attempt) -> float:
         """How long a prompt is still worth being typed: after that its job is given up."""
-        return job_machine.left_ms(job, attempt, now=self._clock(), began=self._began, gaps=self._gaps.found)
+        return job_state.left_ms(job, attempt, now=self._clock(), began=self._began, gaps=self._gaps.found)
 
     def tick(self, view: View, problem: str, cards: Iterable[str]) -> list[Finding]:
         """
@@ -72,14 +70,14 @@ class Looking:
         self._leases(view)
         found += self._retry(view)
         found += self._differences(view, cards)
-        found += repo_watch.findings(self._mam, view)
+        found += repository_checks.findings(self._mam, view)
         found += [
             Finding("dead_letter", path.parent.parent.name, now, f"an event that nobody could authenticate: {path}")
             for path in self._dead
         ]
         if problem:
             found.append(Finding("broker", "broker", now, problem))
-        return watch.note_findings(self._registry, view, found)
+        return job_checks.note_findings(self._registry, view, found)
 
     def _end_sessions(self, view: View) -> None:
         version = view.data_version()
@@ -90,14 +88,14 @@ class Looking:
         if thorough:
             self._thorough_at = time.monotonic() + PROCESSES_S
         doubted = [session for session in self._sessions if thorough or session.presence != "online"]
-        ended = watch.ended_sessions(self._mam, doubted, dark := set(self._dark))
+        ended = job_checks.ended_sessions(self._mam, doubted, dark := set(self._dark))
         self._went_dark(dark)
         if not ended:
             return
-        watch.act(self._registry, ended, [])
+        job_checks.act(self._registry, ended, [])
         for item in ended:
             _log.warning("session %s: %s", item.session, item.reason)
-        projection.write(self._mam)
+        sessions_yaml.write(self._mam)
 
     def _ask_one_again(self) -> None:
         """One at a time: several that do not answer must not add up to a gap in which no limit counts."""
@@ -105,15 +103,15 @@ class Looking:
         if oldest is not None and time.monotonic() - self._dark[oldest] > DARK_S:
             del self._dark[oldest]
 
-    def _went_dark(self, places: Iterable[reconcile.Place]) -> None:
+    def _went_dark(self, places: Iterable[reconcile.MuxServer]) -> None:
         for place in places:
             self._dark.setdefault(place, time.monotonic())
 
     def _jobs(self, view: View, now: int) -> list[Finding]:
         questions.tend(self._mam, view, now, self._gaps.found)
-        seen = watch.Watched(self._sweep, self._heard, self._signs, self._began, now, self._gaps.found)
-        verdicts, findings = watch.jobs_now(view, seen, patience(self._mam))
-        watch.act(self._registry, [], verdicts)
+        seen = job_checks.Watched(self._sweep, self._heard, self._signs, self._began, now, self._gaps.found)
+        verdicts, findings = job_checks.jobs_now(view, seen, patience(self._mam))
+        job_checks.act(self._registry, [], verdicts)
         for verdict in verdicts:
             _log.warning("job %s is presumed %s: %s", verdict.job, verdict.state, verdict.detail)
         return findings

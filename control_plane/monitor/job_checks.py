@@ -6,25 +6,25 @@ from typing import NamedTuple
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import jobs, liveness, questions
-from mam.control_plane.jobs import state as job_machine
+from mam.control_plane.jobs import state as job_state
 from mam.control_plane.jobs.liveness import Liveness, Patience, Seen
 from mam.control_plane.jobs.unobserved import Gap
-from mam.control_plane.messaging.spool_sweep import Sweep
+from mam.control_plane.messaging.spool_sweep import SpoolSweep
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, OPEN, Attempt, Finding, Job, Session
 from mam.control_plane.registry.transactions import Registry
-from mam.control_plane.sessions import runtime as seats
-from mam.control_plane.sessions.activity import Signs
+from mam.control_plane.sessions import runtime
+from mam.control_plane.sessions.activity import Activity
 from mam.wrappers.mux.protocol import MuxGone
 
 NEVER_REPORTED_MS = 10_000
 NO_PANE_MS = 120_000  # a slow multiplexer is no dead pane
 
 
-class Verdict(NamedTuple):
+class PresumedEnd(NamedTuple):
     """An open job that has come to a presumed end, and why."""
 
     job: str
@@ -53,11 +53,13 @@ def ended_sessions(mam: Mam, sessions: Sequence[Session], dark: set[tuple[str, s
     for session in sessions:
         if session.status not in LIVE:
             continue
-        runner = seats.runner_id(session)
+        runner = runtime.runner_id(session)
         if runner is not None:
-            if not proof.alive(runner):
+            if not process_identity.alive(runner):
                 why = (
-                    "the machine was restarted" if runner.boot != proof.boot_id() else "the runner ended without a word"
+                    "the machine was restarted"
+                    if runner.boot != process_identity.boot_id()
+                    else "the runner ended without a word"
                 )
                 found.append(Ended(session.name, session.incarnation, why))
             continue
@@ -75,28 +77,28 @@ def _pane_is_gone(mam: Mam, session: Session, dark: set[tuple[str, str]]) -> boo
     if place in dark:
         return False
     try:
-        panes = seats.multiplexer(mam, session).panes()
+        panes = runtime.multiplexer(mam, session).panes()
     except MuxGone:
         return True
     except MamError:
         dark.add(place)
         return False
-    pane = seats.own_pane(mam, session, panes)
+    pane = runtime.own_pane(mam, session, panes)
     return pane is None or pane.dead
 
 
 class Watched(NamedTuple):
     """What the monitor brings along for a look at the open jobs."""
 
-    sweep: Sweep
+    sweep: SpoolSweep
     heard: Callable[[str, int], int]  # when an attempt was last heard, or the listening began
-    signs: Signs
+    signs: Activity
     began: int  # when this monitor began: nobody can deliver while none runs
     now: int
     gaps: Sequence[Gap] = ()  # times in which nobody could: they do not count
 
 
-def jobs_now(view: View, seen: Watched, patience: Patience) -> tuple[list[Verdict], list[Finding]]:
+def jobs_now(view: View, seen: Watched, patience: Patience) -> tuple[list[PresumedEnd], list[Finding]]:
     """Open jobs past a limit or without a living agent, and jobs that a person should look at."""
     verdicts, findings = [], []
     names = set()
@@ -106,15 +108,15 @@ def jobs_now(view: View, seen: Watched, patience: Patience) -> tuple[list[Verdic
         names.add(job.session)
         if attempt is None:
             continue
-        late = job_machine.overdue(job, attempt, now=seen.now, began=seen.began, gaps=seen.gaps)
+        late = job_state.overdue(job, attempt, now=seen.now, began=seen.began, gaps=seen.gaps)
         if late is not None:
-            verdicts.append(Verdict(job.id, job.attempt, late.state, late.detail))
+            verdicts.append(PresumedEnd(job.id, job.attempt, late.state, late.detail))
             continue
         gone = session is None or session.status not in LIVE
         reached = attempt.delivered_at is not None or attempt.started_at is not None
         if gone and reached and seen.sweep.empty(job.session, job.id):
             why = f"its agent is gone ({session.ended_reason or session.status})" if session else "its agent is unknown"
-            verdicts.append(Verdict(job.id, job.attempt, "lost", why))
+            verdicts.append(PresumedEnd(job.id, job.attempt, "lost", why))
         elif session is not None and not gone and reached:
             state = liveness_of(view, job, attempt, session, seen, patience)
             if state.due and state.state != "progressing":
@@ -129,7 +131,7 @@ def liveness_of(
     question = questions.current(view, job)
     looked = Seen(
         now=seen.now,
-        alive=seats.alive(session),
+        alive=runtime.alive(session),
         heard_at=seen.heard(job.id, job.attempt),
         written_at=seen.signs.written_at(session, seen.now),
         committed_at=seen.signs.committed_at(session, seen.now),
@@ -140,7 +142,7 @@ def liveness_of(
     return liveness.judge(job, attempt, session, looked, patience)
 
 
-def act(registry: Registry, ended: list[Ended], verdicts: list[Verdict]) -> set[str]:
+def act(registry: Registry, ended: list[Ended], verdicts: list[PresumedEnd]) -> set[str]:
     """
     Write down what the looks found; each row is looked at once more inside the transaction.
 
@@ -164,7 +166,7 @@ def act(registry: Registry, ended: list[Ended], verdicts: list[Verdict]) -> set[
             attempt = tx.attempt(job.id, job.attempt)
             if attempt is None:
                 continue
-            after, last = job_machine.presume(job, attempt, verdict.state, verdict.detail, now=now)
+            after, last = job_state.presume(job, attempt, verdict.state, verdict.detail, now=now)
             tx.put(after)
             tx.put(last)
             if attempt.delivered_at is None:

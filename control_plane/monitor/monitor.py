@@ -22,25 +22,24 @@ from filelock import FileLock, Timeout
 from mam.broker.bus.protocol import Message
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import process_identity as proof
-from mam.broker.host import rotated_log as logs
+from mam.broker.host import process_identity, rotated_log
 from mam.broker.host.atomic_files import write_json
 from mam.broker.version import VERSION
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.control_root.keyring import Keyring
 from mam.control_plane.messaging.inbox import Inbox, Settling
 from mam.control_plane.messaging.outbox import Outbox
-from mam.control_plane.messaging.published_state import Cards
-from mam.control_plane.messaging.spool_sweep import Sweep
-from mam.control_plane.monitor import repository_checks as repo_watch
-from mam.control_plane.monitor.broker_supervisor import Keeper
-from mam.control_plane.monitor.checks import Looking
+from mam.control_plane.messaging.published_state import PublishedState
+from mam.control_plane.messaging.spool_sweep import SpoolSweep
+from mam.control_plane.monitor import repository_checks
+from mam.control_plane.monitor.broker_supervisor import BrokerSupervisor
+from mam.control_plane.monitor.checks import MonitorChecks
 from mam.control_plane.registry import database
 from mam.control_plane.registry.audit import AuditLog
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.transactions import Registry
-from mam.control_plane.sessions import sessions_yaml as projection
+from mam.control_plane.sessions import sessions_yaml
 from mam.wrappers.runner.bus_session import Connect, connect_mqtt, connector
 from mam.wrappers.runner.relay import Relay
 
@@ -74,12 +73,12 @@ class Monitor:
         self._keyring = Keyring(mam.layout)
         self._registry = Registry(mam.layout.database, mam.layout.registry_lock, by="monitor", keep_open=True)
         self._inbox = Inbox(self._registry, self._keyring, clock=clock)
-        self._sweep = Sweep(mam.layout.run, self._inbox)
+        self._sweep = SpoolSweep(mam.layout.run, self._inbox)
         self._audit = AuditLog(mam.layout.audit)
-        self._looking = Looking(mam, self._registry, self._sweep, self._inbox, clock)
+        self._looking = MonitorChecks(mam, self._registry, self._sweep, self._inbox, clock)
         self._outbox = Outbox(self._keyring, self._looking.deliverable_ms)
-        self._cards = Cards(self._keyring.control(), self._keyring, mam.fingerprint)
-        self._keeper = Keeper(mam, connect, self._cards.will(), self._enqueue, self._tend_soon)
+        self._cards = PublishedState(self._keyring.control(), self._keyring, mam.fingerprint)
+        self._keeper = BrokerSupervisor(mam, connect, self._cards.will(), self._enqueue, self._tend_soon)
         self._queue: deque[Message] = deque()
         self._dropped = 0
         self._cards_kept: set[str] = set()  # topics; written on the bus's thread
@@ -224,7 +223,7 @@ class Monitor:
             if self._inbox.changed_sessions:
                 _log.info("sessions changed: %s", ", ".join(sorted(self._inbox.changed_sessions)))
                 self._inbox.changed_sessions.clear()
-                projection.write(self._mam)
+                sessions_yaml.write(self._mam)
             if self._keeper.bus is not None:
                 self._cards.refresh(self._keeper.bus, view)
         self._relay(view)
@@ -244,7 +243,7 @@ class Monitor:
             _log.error("the registry was removed or replaced: ending")
             self._stopping = True
             return
-        if self._announced and daemon.look(self._layout) is None:
+        if self._announced and monitor_process.look(self._layout) is None:
             self._announce(ready=True)  # somebody damaged it: nobody could end us
         fresh = self._looking.tick(view, self._keeper.problem, list(self._cards_kept))
         if len(self._queue) < LOADED or time.monotonic() - self._exported > EXPORT_S:
@@ -266,11 +265,11 @@ class Monitor:
         return self._inode == here
 
     def _slow(self, view: View) -> None:
-        logs.renew_own_output(self._layout.logs / "monitor.log")
+        rotated_log.renew_own_output(self._layout.logs / "monitor.log")
         self._inbox.forget({job.id for job in view.open_jobs()})
         if self._keeper.bus is not None:
             self._cards.expire(self._keeper.bus, view, self._clock())
-        for loop_id in repo_watch.sweep(self._mam, view):  # last: a repository that is broken ends it
+        for loop_id in repository_checks.sweep(self._mam, view):  # last: a repository that is broken ends it
             _log.warning("loop %s: its review trees were left behind, and are removed", loop_id)
 
     # -- the broker -------------------------------------------------------------------
@@ -295,7 +294,7 @@ class Monitor:
 
     def _announce(self, *, ready: bool) -> None:
         self._announced = True
-        own = proof.me()
+        own = process_identity.me()
         state: dict[str, object] = {"pid": own.pid, "start": own.start, "boot": own.boot, "ready": ready}
         state["root"] = str(self._layout.root)
         broker, problem = self._keeper.url, self._keeper.problem

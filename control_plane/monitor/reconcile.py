@@ -14,19 +14,19 @@ from mam.agents import catalog
 from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.broker.version import VERSION
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.monitor import repository_checks as repo_watch
+from mam.control_plane.monitor import repository_checks
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, OPEN, Finding, Job, Session
-from mam.control_plane.sessions import runtime as seats
-from mam.wrappers.mux import catalog as muxes
+from mam.control_plane.sessions import runtime
+from mam.wrappers.mux import catalog as mux_catalog
 from mam.wrappers.mux.protocol import MuxGone, Pane
 
 Kind = Literal["A", "B", "C", "D", "E", "F", "G", "H", "I"]
-Place = tuple[str, str]  # multiplexer, server
+MuxServer = tuple[str, str]  # multiplexer, server
 
 YOUNG_MS = 10_000  # a row this fresh is being worked on
 
@@ -44,25 +44,25 @@ class Drift(NamedTuple):
 class World(NamedTuple):
     """What was looked at. A server is its panes, None where it is gone; those that did not answer are left out."""
 
-    servers: Mapping[Place, Sequence[Pane] | None]
+    servers: Mapping[MuxServer, Sequence[Pane] | None]
     monitor_version: str = VERSION
     cards: Sequence[str] = ()  # retained cards of things that the registry does not know
-    dark: Sequence[Place] = ()  # what did not answer
+    dark: Sequence[MuxServer] = ()  # what did not answer
 
 
-def look(mam: Mam, view: View, cards: Iterable[str] = (), dark: Collection[Place] = ()) -> World:
+def look(mam: Mam, view: View, cards: Iterable[str] = (), dark: Collection[MuxServer] = ()) -> World:
     """Ask each multiplexer server that a row names once, but for those that are known to be *dark*."""
     places = view.mux_places().difference(dark)
-    servers: dict[Place, Sequence[Pane] | None] = {}
-    silent: list[Place] = []
+    servers: dict[MuxServer, Sequence[Pane] | None] = {}
+    silent: list[MuxServer] = []
     for place in sorted(places):
         try:
-            servers[place] = muxes.make(*place, mam.settings.environ, mam.command).panes()
+            servers[place] = mux_catalog.make(*place, mam.settings.environ, mam.command).panes()
         except MuxGone:
             servers[place] = None
         except MamError:  # no answer, or nothing here that could ask
             silent.append(place)
-    known = daemon.look(mam.layout)
+    known = monitor_process.look(mam.layout)
     version = known.version if known is not None else VERSION
     return World(servers, version, left_over(view, cards), silent)
 
@@ -85,7 +85,7 @@ def compare(mam: Mam, view: View, world: World, missing: Sequence[Drift] | None 
     sessions = view.sessions()
     found = _panes(mam, sessions, world, now)
     found += conversations(mam, sessions, view) if missing is None else missing
-    found += [_of_finding(finding) for finding in repo_watch.findings(mam, view) if finding.code in _REPOSITORY]
+    found += [_of_finding(finding) for finding in repository_checks.findings(mam, view) if finding.code in _REPOSITORY]
     found += [drift for job in view.open_jobs() if (drift := _job(view, job)) is not None]
     found += [
         Drift("H", "card_left", topic, "a retained card of something that the registry does not know", "mam up")
@@ -120,7 +120,7 @@ def _panes(mam: Mam, sessions: Sequence[Session], world: World, now: int) -> lis
                 found.append(Drift("F", "mux_gone", place[1], text, f"mam agent resume {live[0].name}"))
             continue
         for session in live:
-            pane = seats.own_pane(mam, session, panes)
+            pane = runtime.own_pane(mam, session, panes)
             if session.pane and (pane is None or pane.dead):
                 text = f"its pane {session.pane} is {'dead' if pane else 'gone'}"
                 found.append(Drift("A", "pane_dead", session.name, text, f"mam agent resume {session.name}"))
@@ -128,7 +128,7 @@ def _panes(mam: Mam, sessions: Sequence[Session], world: World, now: int) -> lis
     return found
 
 
-def _unknown(mam: Mam, place: Place, here: Sequence[Session], panes: Sequence[Pane], now: int) -> list[Drift]:
+def _unknown(mam: Mam, place: MuxServer, here: Sequence[Session], panes: Sequence[Pane], now: int) -> list[Drift]:
     """Panes that carry our tag, and that no row names."""
     rows = {session.name: session for session in here}
     found = []
@@ -151,7 +151,7 @@ def _unknown(mam: Mam, place: Place, here: Sequence[Session], panes: Sequence[Pa
     return found
 
 
-def _end(place: Place, pane: Pane) -> str:
+def _end(place: MuxServer, pane: Pane) -> str:
     """The command that closes one pane, where no verb knows whose it is."""
     mux, server = place
     return shlex.join(["tmux", "-L", server, "kill-pane", "-t", pane.id] if mux == "tmux" else ["kill", str(pane.pid)])
@@ -172,7 +172,7 @@ def adoptable(mam: Mam, view: View, world: World) -> list[tuple[Session, str]]:
     found, now = [], now_ms()
     for session in view.rows(Session, "WHERE pane = '' ORDER BY name"):
         panes = world.servers.get((session.mux, session.mux_server)) or ()
-        mine = [pane for pane in panes if pane.tag == seats.tag(mam, session.name) and not pane.dead]
+        mine = [pane for pane in panes if pane.tag == runtime.tag(mam, session.name) and not pane.dead]
         if session.status in LIVE and len(mine) == 1 and not _young(session, now):
             found.append((session, mine[0].id))
     return found
@@ -191,7 +191,7 @@ def _conversation(mam: Mam, view: View, session: Session) -> Drift | None:
     if view.connection.execute(query, (session.name, now_ms() - YOUNG_MS)).fetchone() is None:
         return None
     try:
-        kept = catalog.find(session.agent).conversation_files(seats.place_of(mam, session))
+        kept = catalog.find(session.agent).conversation_files(runtime.place_of(mam, session))
     except (MamError, OSError, ValueError):
         return None  # could not look
     if kept or not Path(session.cwd).is_dir():
@@ -210,5 +210,5 @@ def _job(view: View, job: Job) -> Drift | None:
 
 def proven_dead(session: Session) -> bool:
     """Whether the runner of *session* is proven to be gone; a pane alone proves nothing of a process."""
-    runner = seats.runner_id(session)
-    return runner is not None and not proof.alive(runner)
+    runner = runtime.runner_id(session)
+    return runner is not None and not process_identity.alive(runner)

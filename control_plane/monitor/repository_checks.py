@@ -8,12 +8,12 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import BadName
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.loops import locks as loop_locks
-from mam.control_plane.loops import review_trees as benches
+from mam.control_plane.loops import review_trees
 from mam.control_plane.loops.locks import LoopRuns
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import Finding, Worktree
 from mam.control_plane.worktrees import prepare as worktrees
-from mam.wrappers.git import dotgit as gitfiles
+from mam.wrappers.git import dotgit
 
 BENCH_KEPT_S = 3600.0  # an interrupted loop may be taken up again, with the reviews that are ready
 SETTLED_MS = 5000  # rows that are being worked on are not judged
@@ -26,11 +26,11 @@ def findings(mam: Mam, view: View) -> list[Finding]:
     for row in view.worktrees():
         if 0 <= now - row.updated_at < SETTLED_MS:
             continue
-        if row.state == "ready" and gitfiles.own_dir(Path(row.path)) is None:
+        if row.state == "ready" and dotgit.own_dir(Path(row.path)) is None:
             text = f"{row.path} is gone; `mam worktree prepare {row.name}` makes it again"
             found.append(Finding("worktree_gone", row.name, now, text))
         elif row.state == "ready" and _strayed(row):
-            on = gitfiles.branch_of(Path(row.path))
+            on = dotgit.branch_of(Path(row.path))
             text = f"{row.path} was switched from {row.branch} to {on}; `git -C {row.path} switch {row.branch}`"
             found.append(Finding("worktree_strayed", row.name, now, text))
         elif row.state != "ready" and not worktrees.is_worked_on(mam, row.name):
@@ -50,13 +50,13 @@ def findings(mam: Mam, view: View) -> list[Finding]:
 
 def _strayed(row: Worktree) -> bool:
     """Whether a worktree is on another branch than its own; a detached HEAD may be a rebase."""
-    return gitfiles.branch_of(Path(row.path)) not in (row.branch, None)
+    return dotgit.branch_of(Path(row.path)) not in (row.branch, None)
 
 
 def _main(mam: Mam, view: View, now: int) -> list[Finding]:
     """The main checkout's branch, watched from the first worktree or guard on."""
     expected = view.meta("main_branch")
-    head = gitfiles.head_of(mam.layout.root)
+    head = dotgit.head_of(mam.layout.root)
     if expected is None or head == f"ref: refs/heads/{expected}" or not head:
         return []
     on = head.removeprefix("ref: refs/heads/")
@@ -68,7 +68,7 @@ def sweep(mam: Mam, view: View) -> list[str]:
     """Remove review trees that nobody will come back for; the loops they were of."""
     gone = []
     at_work = {job.loop for job in view.open_jobs()}  # their reviewers, whether a process waits for them or not
-    for loop_id in benches.left(mam):
+    for loop_id in review_trees.left(mam):
         loop = view.loop(loop_id)
         ended = loop is None or loop.ended_at is not None
         left = ended or (loop_id not in at_work and _untouched_s(mam, loop_id) > BENCH_KEPT_S)
@@ -76,7 +76,7 @@ def sweep(mam: Mam, view: View) -> list[str]:
             break  # the next time: whoever looks must not wait for it
         if left and not loop_locks.runs(mam, loop_id):
             with contextlib.suppress(LoopRuns, BadName), loop_locks.held(mam, loop_id):  # nobody takes it up meanwhile
-                benches.close_all(mam, loop_id)
+                review_trees.close_all(mam, loop_id)
                 gone.append(loop_id)
     return gone
 

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mam.broker.envelope.payloads import now_ms
-from mam.broker.host import atomic_files as notes
-from mam.broker.host import fault_points as faults
+from mam.broker.host import atomic_files, fault_points
 from mam.broker.host.atomic_files import write_json
 from mam.control_plane.registry.queries import View
 
@@ -66,7 +65,7 @@ class AuditLog:
         data = "".join(lines).encode("utf-8", "replace")
         descriptor = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
         try:
-            faults.point("audit.append")
+            fault_points.point("audit.append")
             written = os.write(descriptor, data)
             if written != len(data):  # a full disk takes a part: leave no half line behind
                 os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
@@ -160,7 +159,7 @@ def _resume(path: Path) -> tuple[int, int, str, int]:
 
 def _known(path: Path) -> tuple[int, int, str, int]:
     """The noted position, where the log still has just that line ending there; else its beginning."""
-    noted = notes.read(position_file(path))
+    noted = atomic_files.read(position_file(path))
     audit_seq, event_seq, chain, end = (noted.get(name) for name in ("a", "e", "chain", "end"))
     if not (isinstance(audit_seq, int) and isinstance(event_seq, int) and isinstance(end, int)):
         return 0, 0, _START, 0

@@ -7,8 +7,8 @@ from urllib.parse import quote
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points as faults
-from mam.control_plane.registry import migrations as schema
+from mam.broker.host import fault_points
+from mam.control_plane.registry import migrations
 
 
 class NoRegistry(MamError):
@@ -58,11 +58,11 @@ def open_at(path: Path, *, read_only: bool) -> sqlite3.Connection:
         found = version(connection, path)
     except sqlite3.DatabaseError as error:
         raise RegistryUnusable(path=str(path), why=str(error)) from error
-    if found != schema.VERSION:
+    if found != migrations.VERSION:
         connection.close()
-        newer = found > schema.VERSION
+        newer = found > migrations.VERSION
         hint = "upgrade mam on this PATH" if newer else "`mam up` migrates it, after a backup"
-        raise SchemaMismatch(found=found, known=schema.VERSION, hint=hint)
+        raise SchemaMismatch(found=found, known=migrations.VERSION, hint=hint)
     return connection
 
 
@@ -80,7 +80,7 @@ def is_older(path: Path) -> bool:
     try:
         connection = connect(path, read_only=True)
         try:
-            return version(connection, path) < schema.VERSION
+            return version(connection, path) < migrations.VERSION
         finally:
             connection.close()
     except (sqlite3.DatabaseError, RegistryUnusable):
@@ -96,7 +96,7 @@ def migrate(path: Path, backups: Path) -> bool:
     connection = connect(path, read_only=False)
     try:
         found = version(connection, path)
-        if found >= schema.VERSION:
+        if found >= migrations.VERSION:
             return False
         backups.mkdir(mode=0o700, exist_ok=True)
         connection.execute("VACUUM INTO ?", (str(backups / f"registry-schema{found}-{now_ms()}.db"),))
@@ -118,11 +118,11 @@ def install(connection: sqlite3.Connection, partial: Path, target: Path) -> None
     """Close what `fresh` made and put it at its place in one step."""
     connection.execute("PRAGMA journal_mode = DELETE")  # one file: nothing of it may lie in a log beside it
     connection.close()
-    faults.point("database.install")
+    fault_points.point("database.install")
     partial.replace(target)
     connect(target, read_only=False).close()
 
 
 def _apply(connection: sqlite3.Connection, found: int) -> None:
-    for number in range(found, schema.VERSION):
-        connection.executescript(f"BEGIN; {schema.MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")
+    for number in range(found, migrations.VERSION):
+        connection.executescript(f"BEGIN; {migrations.MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")

@@ -11,7 +11,7 @@ from mam.control_plane.registry.records import (
     Job,
     Lease,
     Loop,
-    Order,
+    OutboxMessage,
     Question,
     Row,
     Session,
@@ -129,8 +129,8 @@ class View:
             return self.rows(Question, "WHERE answered_at IS NULL ORDER BY asked_at")
         return self.rows(Question, "WHERE answered_at IS NULL AND job = ? ORDER BY asked_at", (job,))
 
-    def orders(self) -> list[Order]:
-        return self.rows(Order, "ORDER BY created_at, id")
+    def outbox(self) -> list[OutboxMessage]:
+        return self.rows(OutboxMessage, "ORDER BY created_at, id")
 
     def findings(self, subject: str | None = None) -> list[Finding]:
         if subject is None:

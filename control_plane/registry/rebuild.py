@@ -9,22 +9,21 @@ import base64
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import Busy, MamError
-from mam.broker.host import fault_points as faults
-from mam.broker.host import locks
+from mam.broker.host import fault_points, locks
+from mam.broker.host.progress import Progress, silent
 from mam.control_plane.config.settings import Layout
 from mam.control_plane.registry import audit, database
 from mam.control_plane.registry.queries import OPEN_STATES
 from mam.control_plane.registry.records import TABLES
 from mam.control_plane.registry.transactions import Registry
 
-Say = Callable[[str], None]
 SAID_EVERY = 20_000
 
 
@@ -50,7 +49,7 @@ class Rebuilt(NamedTuple):
     aside: list[Path]
 
 
-def rebuild(layout: Layout, *, past_damage: bool = False, say: Say = lambda _: None) -> Rebuilt:
+def rebuild(layout: Layout, *, past_damage: bool = False, say: Progress = silent) -> Rebuilt:
     """
     Replay `audit.jsonl` into a new database; the old files are set aside under `.mam/backups`, never removed.
 
@@ -69,7 +68,7 @@ def rebuild(layout: Layout, *, past_damage: bool = False, say: Say = lambda _: N
         return _rebuild(layout, past_damage, say)
 
 
-def _rebuild(layout: Layout, past_damage: bool, say: Say) -> Rebuilt:
+def _rebuild(layout: Layout, past_damage: bool, say: Progress) -> Rebuilt:
     partial, old = layout.database.with_name(".registry.db.rebuilt"), layout.database.with_name(".registry.db.old")
     for leftover in layout.mam.glob(".registry.db.rebuilt*"):
         leftover.unlink()
@@ -96,7 +95,7 @@ def _rebuild(layout: Layout, past_damage: bool, say: Say) -> Rebuilt:
     replay.finish()
     connection.execute("COMMIT")
     aside = _set_aside(layout, old)
-    faults.point("rebuild.install")
+    fault_points.point("rebuild.install")
     database.install(connection, partial, layout.database)
     for leftover in layout.mam.glob(f"{old.name}*"):
         leftover.unlink()
@@ -200,6 +199,6 @@ def _set_aside(layout: Layout, place: Path) -> list[Path]:
 def _move(database_file: Path, place: Path) -> None:
     """A database and the log beside it, to where the next try looks for both."""
     for suffix in ("", "-wal", "-shm"):
-        faults.point("rebuild.move")
+        fault_points.point("rebuild.move")
         if (path := Path(f"{database_file}{suffix}")).exists():
             path.replace(f"{place}{suffix}")

@@ -144,7 +144,7 @@ class Attempt(Row):
 
 
 @dataclass(frozen=True)
-class Order(Row):
+class OutboxMessage(Row):
     """An outbox row: something the monitor has to tell a runner until it is confirmed."""
 
     table: ClassVar[str] = "outbox"
@@ -302,7 +302,7 @@ class Question(Row):
 
 
 _KINDS: tuple[type[Row], ...] = (
-    Session, Job, Attempt, Order, Finding, Worktree, Loop, StepMark, Lease, Ticket, Question,
+    Session, Job, Attempt, OutboxMessage, Finding, Worktree, Loop, StepMark, Lease, Ticket, Question,
 )  # fmt: skip
 # Every audited table and its key.
 TABLES = {kind.table: kind.key for kind in _KINDS}

@@ -15,8 +15,7 @@ from pathlib import Path
 from typing import cast
 
 from mam.broker.envelope.payloads import now_ms
-from mam.broker.host import fault_points as faults
-from mam.broker.host import locks
+from mam.broker.host import fault_points, locks
 from mam.control_plane.registry import database
 from mam.control_plane.registry.database import RegistryUnusable
 from mam.control_plane.registry.queries import R, View
@@ -142,9 +141,9 @@ class Registry:
             try:
                 connection.execute("BEGIN IMMEDIATE")
                 yield Transaction(connection, self._by)
-                faults.point("registry.commit")
+                fault_points.point("registry.commit")
                 connection.execute("COMMIT")
-                faults.point("registry.committed")
+                fault_points.point("registry.committed")
             except sqlite3.IntegrityError:
                 raise  # a rule of the schema: the caller knows which
             except sqlite3.DatabaseError as error:

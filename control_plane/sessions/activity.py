@@ -6,13 +6,13 @@ from mam.agents import catalog
 from mam.broker.errors import MamError
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.records import Session
-from mam.control_plane.sessions import runtime as seats
-from mam.wrappers.git import dotgit as gitfiles
+from mam.control_plane.sessions import runtime
+from mam.wrappers.git import dotgit
 
 PATHS_KEPT_MS = 60_000  # looking for a conversation's files costs more than looking at them
 
 
-class Signs:
+class Activity:
     """What was last seen of each session; looking costs a few file stats, and no process."""
 
     def __init__(self, mam: Mam) -> None:
@@ -29,7 +29,7 @@ class Signs:
         at, paths = self._paths.get(session.name, (0, []))
         if now - at > PATHS_KEPT_MS:
             try:
-                seat = seats.place_of(self._mam, session)
+                seat = runtime.place_of(self._mam, session)
                 paths = list(catalog.find(session.agent).conversation_files(seat))
             except (MamError, OSError, ValueError):
                 paths = []
@@ -38,8 +38,8 @@ class Signs:
 
     def committed_at(self, session: Session, now: int) -> int:
         """When the head of the session's directory was first seen where it is (ms); 0 before it ever moved."""
-        top = gitfiles.top_of(Path(session.cwd))
-        head = (gitfiles.commit_of(top) if top else None) or ""
+        top = dotgit.top_of(Path(session.cwd))
+        head = (dotgit.commit_of(top) if top else None) or ""
         known = self._heads.get(session.name)
         if known is None or known[0] != head:
             self._heads[session.name] = (head, now if known is not None else 0)

@@ -6,7 +6,6 @@ import shlex
 import shutil
 import signal
 import time
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,19 +13,16 @@ from mam.agents import catalog
 from mam.broker import spool
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.broker.host.atomic_files import write_json
 from mam.broker.host.process_identity import ProcessId
+from mam.broker.host.progress import Progress, silent
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.records import LIVE, Session, Worktree
-from mam.control_plane.sessions import occupancy as tree_owners
-from mam.control_plane.sessions import runtime as seats
-from mam.control_plane.sessions import sessions_yaml as projection
+from mam.control_plane.sessions import occupancy, runtime, sessions_yaml
 from mam.control_plane.sessions.lookup import SessionBusy, need_session
 from mam.wrappers import process
 from mam.wrappers.mux.protocol import LookFailed
-
-Say = Callable[[str], None]
 
 
 class StillBusy(SessionBusy):
@@ -47,7 +43,7 @@ class OtherPlace(MamError):
     remedy_text = "conversations belong to their directory: `mam agent {verb} {session} --cwd {own}`"
 
 
-def resume(mam: Mam, name: str, *, cwd: Path | None = None, rebind: bool = False, say: Say = lambda _: None) -> Session:
+def resume(mam: Mam, name: str, *, cwd: Path | None = None, rebind: bool = False, say: Progress = silent) -> Session:
     """
     Bring a session back with its conversation, in its own directory and with its own binding.
 
@@ -57,26 +53,26 @@ def resume(mam: Mam, name: str, *, cwd: Path | None = None, rebind: bool = False
     """
     with mam.registry.view() as view:
         need_session(view, name)
-    with seats.alone(mam, name):
+    with runtime.alone(mam, name):
         return _resume(mam, name, cwd, rebind=rebind, say=say)
 
 
-def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Say) -> Session:
+def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Progress) -> Session:
     with mam.registry.view() as view:
         session = need_session(view, name)
     _check_place(session, cwd, "resume")
     if rebind:
         session = _rebound(mam, name)
     else:
-        seats.check_binding(mam, session)
-    if session.status in LIVE and seats.alive(session) is not False and _pane_lives(mam, session):
+        runtime.check_binding(mam, session)
+    if session.status in LIVE and runtime.alive(session) is not False and _pane_lives(mam, session):
         say(f"{name} is alive already")
-        projection.write(mam)
+        sessions_yaml.write(mam)
         return session
     if not Path(session.cwd).is_dir():
         raise PlaceGone(session=name, path=session.cwd, hint=_way_back(mam, session.cwd))
     cli = catalog.find(session.agent)
-    seat = seats.seat_of(mam, session, cli)
+    seat = runtime.seat_of(mam, session, cli)
     continued = cli.resume(seat)
     if continued is None and session.conversation:
         # An id that was never flushed cannot be resumed, and some CLIs refuse it for a new conversation.
@@ -85,10 +81,10 @@ def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Say) ->
         seat = seat._replace(conversation=session.conversation)
     _clear_old(mam, session)
     with mam.registry.transaction() as tx:
-        tree_owners.check_seat(tx, session)
-        seats.make_files(mam.layout, name)
+        occupancy.check_seat(tx, session)
+        runtime.make_files(mam.layout, name)
         tx.put(_reborn(session))
-    return seats.open_pane(mam, _reborn_row(mam, name), continued or cli.launch(seat), say)
+    return runtime.open_pane(mam, _reborn_row(mam, name), continued or cli.launch(seat), say)
 
 
 def _way_back(mam: Mam, cwd: str) -> str:
@@ -106,7 +102,7 @@ def _reborn(session: Session) -> Session:
         session,
         status="starting",
         generation=session.generation + 1,
-        incarnation=seats.new_incarnation(after=session.incarnation),
+        incarnation=runtime.new_incarnation(after=session.incarnation),
         pane="",
         updated_at=now_ms(),
         pid=None,
@@ -138,20 +134,20 @@ def _rebound(mam: Mam, name: str) -> Session:
 def _pane_lives(mam: Mam, session: Session) -> bool:
     """Whether the pane is there and not dead; True as well where nobody could look."""
     try:
-        panes = seats.multiplexer(mam, session).panes()
+        panes = runtime.multiplexer(mam, session).panes()
     except LookFailed as error:
         return error.code != "mux_gone"
-    pane = seats.own_pane(mam, session, panes)
+    pane = runtime.own_pane(mam, session, panes)
     return pane is not None and not pane.dead
 
 
 def _clear_old(mam: Mam, session: Session) -> None:
     """End what is left of the session's last life: processes proven to be its own, its panes."""
-    for left in (seats.runner_id(session), seats.agent_id(session)):
-        if left is not None and proof.alive(left):
+    for left in (runtime.runner_id(session), runtime.agent_id(session)):
+        if left is not None and process_identity.alive(left):
             process.end_group(left)
     try:
-        seats.close_panes(mam, session)
+        runtime.close_panes(mam, session)
     except LookFailed:
         pass
 
@@ -163,7 +159,7 @@ def _check_place(session: Session, cwd: Path | None, verb: str) -> None:
         raise OtherPlace(session=session.name, own=own, asked=str(cwd), verb=verb)
 
 
-def stop(mam: Mam, name: str, *, cwd: Path | None = None, force: bool = False, say: Say = lambda _: None) -> Session:
+def stop(mam: Mam, name: str, *, cwd: Path | None = None, force: bool = False, say: Progress = silent) -> Session:
     """
     End the agent and close its pane; the row and the conversation stay. Stopping twice is harmless.
 
@@ -172,12 +168,12 @@ def stop(mam: Mam, name: str, *, cwd: Path | None = None, force: bool = False, s
     with mam.registry.view() as view:
         session = need_session(view, name)
     _check_place(session, cwd, "stop")
-    seats.check_binding(mam, session)
-    with seats.alone(mam, name):
+    runtime.check_binding(mam, session)
+    with runtime.alone(mam, name):
         return _stop(mam, name, force=force, say=say)
 
 
-def _stop(mam: Mam, name: str, *, force: bool, say: Say) -> Session:
+def _stop(mam: Mam, name: str, *, force: bool, say: Progress) -> Session:
     # First the word, then the deed: whoever sees the processes end must know that it was wanted.
     with mam.registry.transaction() as tx:
         current = need_session(tx, name)
@@ -187,18 +183,18 @@ def _stop(mam: Mam, name: str, *, force: bool, say: Say) -> Session:
         stopped = replace(current, status="stopped", ended_reason="stopped", presence=None, screen="gone")
         stopped = replace(stopped, updated_at=now_ms())
         tx.put(stopped)
-    runner = seats.runner_id(current)
-    if runner is not None and proof.alive(runner):
+    runner = runtime.runner_id(current)
+    if runner is not None and process_identity.alive(runner):
         say(f"ending {name}")
         _terminate(runner)
-    agent = seats.agent_id(current)
+    agent = runtime.agent_id(current)
     if agent is not None:
         process.end_group(agent)
     try:
-        seats.close_panes(mam, current)
+        runtime.close_panes(mam, current)
     except LookFailed as error:
         say(f"the pane could not be closed: {error}")
-    projection.write(mam)
+    sessions_yaml.write(mam)
     spool.wake(mam.layout.monitor_wake)
     return stopped
 
@@ -210,12 +206,12 @@ def purge(mam: Mam, name: str) -> list[Path]:
     What was removed is noted in `.mam/run/NAME/purged.json` before it is, so an interrupted purge can be run again.
     Raises UnknownSession, SessionBusy for one that is alive.
     """
-    with seats.alone(mam, name):
+    with runtime.alone(mam, name):
         with mam.registry.view() as view:
             session = need_session(view, name)
         if session.status in LIVE:
             raise SessionBusy(session=name, job="it is alive: stop it first")
-        seat = seats.seat_of(mam, session, cli := catalog.find(session.agent))
+        seat = runtime.seat_of(mam, session, cli := catalog.find(session.agent))
         kept = list(cli.conversation_files(seat))
         note = {"at": now_ms(), "conversation": session.conversation, "cwd": session.cwd}
         write_json(mam.layout.run_dir(name) / "purged.json", {**note, "files": [str(path) for path in kept]})
@@ -224,10 +220,10 @@ def purge(mam: Mam, name: str) -> list[Path]:
                 shutil.rmtree(path)
             else:
                 path.unlink(missing_ok=True)
-        seats.remove_files(mam.layout, name)
+        runtime.remove_files(mam.layout, name)
         with mam.registry.transaction() as tx:
             tx.drop(session)  # last: while the row is there, the purge can be run again
-        projection.write(mam)
+        sessions_yaml.write(mam)
         return kept
 
 
@@ -240,6 +236,6 @@ def _terminate(runner: ProcessId, wait_s: float = 8.0) -> None:
             return
         deadline = time.monotonic() + wait_s
         while time.monotonic() < deadline:
-            if not proof.alive(runner):
+            if not process_identity.alive(runner):
                 return
             time.sleep(0.01)

@@ -3,33 +3,30 @@
 import json
 import os
 import secrets
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
 from mam.agents import catalog
-from mam.agents.protocol import AgentCli, Grant, Launch, Screen, Seat
+from mam.agents.protocol import AgentCli, Launch, Permissions, Screen, Seat
 from mam.broker import spool
 from mam.broker.envelope import keys
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points as faults
-from mam.broker.host import locks
-from mam.broker.host import process_identity as proof
+from mam.broker.host import fault_points, locks, process_identity
 from mam.broker.host.process_identity import ProcessId
+from mam.broker.host.progress import Progress
 from mam.control_plane.config.settings import BINDING, Layout, absolute
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.records import LIVE, Session
-from mam.control_plane.sessions import sessions_yaml as projection
+from mam.control_plane.sessions import sessions_yaml
 from mam.control_plane.sessions.lookup import need_session
-from mam.wrappers.git import dotgit as gitfiles
-from mam.wrappers.mux import catalog as muxes
+from mam.wrappers.git import dotgit
+from mam.wrappers.mux import catalog as mux_catalog
 from mam.wrappers.mux.protocol import Multiplexer, MuxGone, Pane, PaneSpec
-from mam.wrappers.runner import launch_spec as launching
+from mam.wrappers.runner import launch_spec
 from mam.wrappers.runner.launch_spec import BrokerRef, LaunchSpec
-
-Say = Callable[[str], None]
 
 
 class OtherBinding(MamError):
@@ -101,16 +98,16 @@ def place_of(mam: Mam, session: Session) -> Seat:
     )
 
 
-def grant_of(mam: Mam, session: Session) -> Grant:
+def grant_of(mam: Mam, session: Session) -> Permissions:
     """What a session's jobs need beyond its own directory: reports, verbs, commits there, and reviews."""
     layout = mam.layout
     write, look = [layout.run_dir(session.name), layout.jobs], []
     if "reviewer" in session.role.split(","):
         write.append(layout.reviews)
         look = [layout.reviews, layout.loops]
-    top = gitfiles.top_of(Path(session.cwd))
-    write += gitfiles.written_by_commits(top) if top is not None else []
-    return Grant(write=write, read=[layout.secrets], edit=[layout.jobs], look=look)
+    top = dotgit.top_of(Path(session.cwd))
+    write += dotgit.written_by_commits(top) if top is not None else []
+    return Permissions(write=write, read=[layout.secrets], edit=[layout.jobs], look=look)
 
 
 def tag(mam: Mam, session: str) -> str:
@@ -126,7 +123,7 @@ def own_pane(mam: Mam, session: Session, panes: Sequence[Pane]) -> Pane | None:
 
 def multiplexer(mam: Mam, session: Session) -> Multiplexer:
     """The multiplexer that the row recorded, not the one that would be chosen today."""
-    return muxes.make(session.mux, session.mux_server, mam.settings.environ, mam.command)
+    return mux_catalog.make(session.mux, session.mux_server, mam.settings.environ, mam.command)
 
 
 def close_panes(mam: Mam, session: Session) -> None:
@@ -159,7 +156,7 @@ def broker_ref(mam: Mam) -> BrokerRef:
     )
 
 
-def open_pane(mam: Mam, session: Session, launch: Launch, say: Say) -> Session:
+def open_pane(mam: Mam, session: Session, launch: Launch, say: Progress) -> Session:
     """
     Open the pane of a new life and note it in the row; when it raises, no pane is left.
 
@@ -175,19 +172,19 @@ def open_pane(mam: Mam, session: Session, launch: Launch, say: Say) -> Session:
     }
     if _writes_elsewhere(mam, session):
         pane_env["MAM_NO_SUBSCRIBER_DAEMON"] = "1"  # the control plane never runs from a writer's tree
-    launching.write(_spec(mam, session, launch), run_dir / "launch.json")
+    launch_spec.write(_spec(mam, session, launch), run_dir / "launch.json")
     argv = [mam.command, "runner", str(run_dir / "launch.json")]
     say(f"opening a pane in {session.mux}")
     mux = multiplexer(mam, session)
-    faults.point("pane.open")
+    fault_points.point("pane.open")
     pane = mux.open(PaneSpec(tag(mam, session.name), session.name, Path(session.cwd), pane_env, argv))
-    faults.point("pane.opened")
+    fault_points.point("pane.opened")
     try:
         with mam.registry.transaction() as tx:
             current = need_session(tx, session.name)
             opened = replace(current, pane=pane.id, updated_at=now_ms())
             tx.put(opened)
-        projection.write(mam)
+        sessions_yaml.write(mam)
     except BaseException:
         mux.close(pane.id, tag(mam, session.name))  # a pane that no row names would be nobody's
         raise
@@ -227,7 +224,7 @@ def _spec(mam: Mam, session: Session, launch: Launch) -> LaunchSpec:
 def alive(session: Session) -> bool | None:
     """Whether the runner of *session* lives: proof by pid, start time and boot; None before it ever reported."""
     runner = runner_id(session)
-    return None if runner is None else proof.alive(runner)
+    return None if runner is None else process_identity.alive(runner)
 
 
 def runner_id(session: Session) -> ProcessId | None:

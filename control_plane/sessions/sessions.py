@@ -5,7 +5,7 @@ import os
 import secrets
 import sqlite3
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -15,15 +15,12 @@ from mam.broker import spool
 from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError, Usage
+from mam.broker.host.progress import Progress, silent
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.registry.records import LIVE, Order, Session
-from mam.control_plane.sessions import occupancy as tree_owners
-from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.registry.records import LIVE, OutboxMessage, Session
+from mam.control_plane.sessions import occupancy, runtime
 from mam.control_plane.sessions.lookup import SessionNotRunning, need_session
-from mam.wrappers.mux import catalog as muxes
-
-Say = Callable[[str], None]
-
+from mam.wrappers.mux import catalog as mux_catalog
 
 SCREEN_STANDS_MS = 3000
 SENT_BYTES = 180_000
@@ -48,7 +45,7 @@ class ProgramNotFound(MamError):
     remedy_text = "install it, or give the whole path of the program with --program"
 
 
-class Wish(NamedTuple):
+class AgentRequest(NamedTuple):
     """What `agent create` was asked for."""
 
     name: str
@@ -60,7 +57,7 @@ class Wish(NamedTuple):
     args: Sequence[str] = ()
 
 
-def create(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Session:
+def create(mam: Mam, wish: AgentRequest, say: Progress = silent) -> Session:
     """
     Make a session and open its pane; returns as soon as the pane is open (see `await_ready`).
 
@@ -76,21 +73,21 @@ def create(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Session:
     if not cwd.is_dir():
         raise NoDirectory(path=str(cwd))
     session = _new_row(mam, wish, cli, roles, cwd)
-    _check_program(cli.launch(seats.seat_of(mam, session, cli)), session, mam.settings.environ)
-    with seats.alone(mam, session.name):
+    _check_program(cli.launch(runtime.seat_of(mam, session, cli)), session, mam.settings.environ)
+    with runtime.alone(mam, session.name):
         _enter(mam, session)
         try:
-            return seats.open_pane(mam, session, cli.launch(seats.seat_of(mam, session, cli)), say)
+            return runtime.open_pane(mam, session, cli.launch(runtime.seat_of(mam, session, cli)), say)
         except BaseException:
             with mam.registry.transaction() as tx:
                 tx.drop(session)
-            seats.remove_files(mam.layout, session.name)
+            runtime.remove_files(mam.layout, session.name)
             raise
 
 
-def _new_row(mam: Mam, wish: Wish, cli: AgentCli, roles: Sequence[str], cwd: Path) -> Session:
+def _new_row(mam: Mam, wish: AgentRequest, cli: AgentCli, roles: Sequence[str], cwd: Path) -> Session:
     """The row of a session that begins its first life. Raises MuxMissing."""
-    kind = muxes.choose(wish.mux, mam.settings.environ)
+    kind = mux_catalog.choose(wish.mux, mam.settings.environ)
     now = now_ms()
     return Session(
         name=wish.name,
@@ -98,7 +95,7 @@ def _new_row(mam: Mam, wish: Wish, cli: AgentCli, roles: Sequence[str], cwd: Pat
         role=",".join(roles),
         status="starting",
         generation=1,
-        incarnation=seats.new_incarnation(),
+        incarnation=runtime.new_incarnation(),
         mux=kind,
         mux_server=mam.mux_server(kind),
         pane="",
@@ -118,8 +115,8 @@ def _enter(mam: Mam, session: Session) -> None:
             existing = tx.session(session.name)
             if existing is not None:
                 raise SessionExists(session=session.name, status=existing.status)
-            tree_owners.check_seat(tx, session)
-            seats.make_files(mam.layout, session.name)
+            occupancy.check_seat(tx, session)
+            runtime.make_files(mam.layout, session.name)
             tx.put(session)
     except sqlite3.IntegrityError as error:
         raise SessionExists(session=session.name, status="new") from error
@@ -135,7 +132,7 @@ def _check_program(launch: Launch, session: Session, environ: Mapping[str, str])
         raise ProgramNotFound(program=program)
 
 
-def await_ready(mam: Mam, name: str, *, wait_s: float, say: Say = lambda _: None) -> Session:
+def await_ready(mam: Mam, name: str, *, wait_s: float, say: Progress = silent) -> Session:
     """
     Wait until the agent's screen takes a prompt, asks something, or the agent is gone; at most *wait_s*.
 
@@ -172,6 +169,6 @@ def send(mam: Mam, name: str, text: str) -> str:
         if session.status not in LIVE:
             raise SessionNotRunning(session=name, status=session.status)
         data = json.dumps({"prompt": text, "deliver_within_s": max(1, round(mam.settings.deliver_within_s))})
-        tx.put(Order(send_id, name, "say", send_id, 1, session.incarnation, data, now_ms()))
+        tx.put(OutboxMessage(send_id, name, "say", send_id, 1, session.incarnation, data, now_ms()))
     spool.wake(mam.layout.monitor_wake)
     return send_id

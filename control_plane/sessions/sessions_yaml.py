@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import Session
@@ -116,7 +116,7 @@ def write(mam: Mam) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         partial = path.with_name(f".{path.name}.{os.getpid()}")
         partial.write_text(text, "utf-8", "replace")
-        faults.point("projection.rename")
+        fault_points.point("projection.rename")
         partial.replace(path)
 
 

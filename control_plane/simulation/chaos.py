@@ -2,14 +2,15 @@
 
 import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker.bus import impaired as chaos
+from mam.broker.bus import impaired
 from mam.broker.envelope import topics
-from mam.control_plane.benchmarks import suite as bench
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.broker.host.progress import Progress
+from mam.control_plane.benchmarks import suite
+from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs import verify
@@ -19,10 +20,8 @@ from mam.control_plane.sessions import sessions
 from mam.control_plane.simulation.replay import Tale
 from mam.wrappers.runner.relay import body_of
 
-Say = Callable[[str], None]
 
-
-class Result(NamedTuple):
+class ChaosResult(NamedTuple):
     done: int
     wrong: list[str]
     took_s: float
@@ -74,18 +73,18 @@ def _reporting(steps: Sequence[Mapping[str, object]], text: str, result: str, ve
     return Play([*steps, {"report": report}], result, verdict)
 
 
-def run(weather: str, plays: Sequence[Play], *, agents: int, wait_s: float, say: Say) -> Result:
+def run(weather: str, plays: Sequence[Play], *, agents: int, wait_s: float, say: Progress) -> ChaosResult:
     """
     Have *agents* play in a control root of its own, each job by whoever is free; what was started is ended.
 
     Raises Usage for a bad *weather*.
     """
-    chaos.parse(weather)
-    with bench.place(MAM_MUX="headless", MAM_CHAOS=weather, MAM_HEARTBEAT_S="1") as mam:
-        daemon.ensure(mam, say=say)
+    impaired.parse(weather)
+    with suite.place(MAM_MUX="headless", MAM_CHAOS=weather, MAM_HEARTBEAT_S="1") as mam:
+        monitor_process.ensure(mam, say=say)
         names = [f"agent-{n}" for n in range(agents)]
         for name in names:
-            sessions.create(mam, sessions.Wish(name, "scripted", "creator", mam.layout.root, "headless"))
+            sessions.create(mam, sessions.AgentRequest(name, "scripted", "creator", mam.layout.root, "headless"))
         for name in names:
             sessions.await_ready(mam, name, wait_s=10)  # what its runner said of its screen may be lost for good
         began = time.monotonic()
@@ -102,7 +101,7 @@ def run(weather: str, plays: Sequence[Play], *, agents: int, wait_s: float, say:
                 break
             time.sleep(0.1)  # a report may overtake what was said before it, which is on its way still
         wrong += [f"{len(plays) - len(wanted)} jobs were never handed out"] if len(wanted) < len(plays) else []
-        return Result(len(plays) - len(wrong), wrong, time.monotonic() - began)
+        return ChaosResult(len(plays) - len(wrong), wrong, time.monotonic() - began)
 
 
 def _delegate(mam: Mam, names: list[str], wanted: dict[str, Play], plays: Sequence[Play]) -> None:

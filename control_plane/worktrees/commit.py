@@ -3,15 +3,13 @@
 from pathlib import Path
 
 from mam.broker.errors import MamError, Usage
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.records import Worktree
 from mam.control_plane.worktrees import prepare as worktrees
 from mam.control_plane.worktrees.naming import NoCommit
 from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit as gitfiles
-from mam.wrappers.git import snapshot
-from mam.wrappers.git import uncommitted as dirt
+from mam.wrappers.git import dotgit, snapshot, uncommitted
 from mam.wrappers.git.command import GitFailed
 
 
@@ -45,14 +43,14 @@ def commit(mam: Mam, name: str, message: str, *, expect_head: str | None = None)
             row = worktrees.need(view, name)
         path = Path(row.path)
         head = _head(row, expect_head)
-        found = dirt.look(path)
+        found = uncommitted.look(path)
         snapshot.check(path, found, links=True)
         snapshot.stage(path)
         whole = git.act(path, "write-tree")
         if whole == git.ask(path, "rev-parse", f"{head}^{{tree}}"):
             raise NothingToCommit(path=row.path)
         sha = git.act(path, "commit-tree", *_signed(path), "-p", head, "-m", message, whole)
-        faults.point("worktree.commit")
+        fault_points.point("worktree.commit")
         _check_branch(row)
         words = ("update-ref", "-m", f"commit: {message.splitlines()[0]}", f"refs/heads/{row.branch}", sha, head)
         try:
@@ -75,14 +73,14 @@ def _head(row: Worktree, expected: str | None) -> str:
             raise NoCommit(revision=expected, folder=row.path, hint="name the commit that you looked at")
         if wanted != head:
             raise NotAsExpected(path=row.path, why=f"its head is {head}, not {wanted}", what="head")
-    going_on = dirt.unfinished(path)
+    going_on = uncommitted.unfinished(path)
     if going_on:
         raise NotAsExpected(path=row.path, why=going_on[0].what, what="operation")
     return head
 
 
 def _check_branch(row: Worktree) -> None:
-    on = gitfiles.branch_of(Path(row.path))
+    on = dotgit.branch_of(Path(row.path))
     if on != row.branch:
         raise NotAsExpected(path=row.path, why=f"it is on {on or 'no branch'}, not on {row.branch}", what="branch")
 

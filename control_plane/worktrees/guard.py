@@ -1,12 +1,12 @@
 """The guard of the main checkout's branch: installed and undone, and the branch noted."""
 
 from mam.control_plane.control_root.context import Mam
-from mam.wrappers.git import hooks as guards
+from mam.wrappers.git import hooks
 
 
 def guard(mam: Mam) -> str:
     """Install the hooks that keep commits off the main checkout's branch, which is returned. Raises NotGuardable."""
-    installed = guards.install(mam.layout.root)
+    installed = hooks.install(mam.layout.root)
     with mam.registry.transaction() as tx:
         tx.set_meta("main_branch", installed.branch)
     return installed.branch
@@ -14,5 +14,5 @@ def guard(mam: Mam) -> str:
 
 def unguard(mam: Mam) -> str:
     """Undo `guard`; an empty text."""
-    guards.uninstall(mam.layout.root)
+    hooks.uninstall(mam.layout.root)
     return ""

@@ -6,8 +6,8 @@ from typing import NamedTuple
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.records import LIVE
 from mam.control_plane.sessions.occupancy import lives_in
-from mam.control_plane.worktrees import state as tree_states
-from mam.wrappers.git import worktrees as trees
+from mam.control_plane.worktrees import state as worktree_state
+from mam.wrappers.git import worktrees as git_worktrees
 
 
 class Listed(NamedTuple):
@@ -26,12 +26,12 @@ def listing(mam: Mam) -> list[Listed]:
     with mam.registry.view() as view:
         rows = view.worktrees()
         sessions = [session for session in view.sessions() if session.status in LIVE]
-    there = {tree.path.resolve(): tree for tree in trees.listed(mam.layout.root)[1:]}
+    there = {tree.path.resolve(): tree for tree in git_worktrees.listed(mam.layout.root)[1:]}
     found = []
     for row in rows:
         entry = there.pop(Path(row.path).resolve(), None)
         agents = [session.name for session in sessions if lives_in(session.cwd, row.path)]
-        state = tree_states.now(mam.layout.root, row)
+        state = worktree_state.now(mam.layout.root, row)
         head = entry.head if entry is not None and entry.head else row.head_sha or row.base_sha
         found.append(Listed(row.name, state, row.branch, head, row.path, agents))
     reviews = mam.layout.reviews.resolve()

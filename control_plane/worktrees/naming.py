@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mam.broker.errors import BadName, MamError
 from mam.wrappers.git import command as git
-from mam.wrappers.git import worktrees as trees
+from mam.wrappers.git import worktrees as git_worktrees
 from mam.wrappers.git.command import GitFailed
 
 BRANCH_BYTES = 200  # a file system takes 255, and git adds its own
@@ -59,11 +59,11 @@ def check_path(root: Path, path: Path) -> None:
         raise PathTaken(path=str(path), why=f"its name has more than {NAME_BYTES} bytes", hint="give a shorter --path")
     if path.is_symlink() or path.is_file() or (path.is_dir() and any(path.iterdir())):
         raise PathTaken(path=str(path), why="something is there", hint="move it away, or give --path")
-    entry = trees.find(root, path)
+    entry = git_worktrees.find(root, path)
     if entry is not None and not entry.missing:
         raise PathTaken(path=str(path), why=f"it is a worktree on {entry.branch}", hint="give --path")
     if entry is not None:
-        trees.check_unlocked(entry)
+        git_worktrees.check_unlocked(entry)
 
 
 def make_parent(path: Path) -> None:
@@ -85,7 +85,7 @@ def check_free(root: Path, branch: str, path: Path, *, exists: bool) -> None:
 
     A holder that is not there counts: its disk may come back. Only the entry of *path* itself is healed.
     """
-    at = trees.holder(root, branch)
+    at = git_worktrees.holder(root, branch)
     if at is not None and at.resolve() != path.resolve():
         why = f"{at} has it checked out" + ("" if at.is_dir() else ", which is not there at the moment")
         hint = "work there, or choose another branch" if at.is_dir() else f"`git worktree remove {at}` if it is gone"

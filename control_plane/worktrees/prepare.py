@@ -7,7 +7,7 @@ begun, so a verb that died in the middle is simply run again.
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,23 +16,19 @@ from typing import NamedTuple
 from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points as faults
-from mam.broker.host import locks
+from mam.broker.host import fault_points, locks
+from mam.broker.host.progress import Progress, silent
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import Worktree
 from mam.control_plane.registry.transactions import Transaction
 from mam.control_plane.sessions.occupancy import TreeUnready
-from mam.control_plane.worktrees import naming as tree_names
-from mam.control_plane.worktrees import provision as outfit
+from mam.control_plane.worktrees import naming, provision
 from mam.control_plane.worktrees.naming import BranchTaken, NoCommit, PathTaken
 from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit as gitfiles
-from mam.wrappers.git import uncommitted as dirt
-from mam.wrappers.git import worktrees as trees
+from mam.wrappers.git import dotgit, uncommitted
+from mam.wrappers.git import worktrees as git_worktrees
 from mam.wrappers.git.command import GitFailed
-
-Say = Callable[[str], None]
 
 
 class UnknownWorktree(MamError):
@@ -42,7 +38,7 @@ class UnknownWorktree(MamError):
     remedy_text = "`mam worktree list` shows them; `mam worktree prepare {name}` makes it"
 
 
-class Wish(NamedTuple):
+class WorktreeRequest(NamedTuple):
     """What `worktree prepare` was asked for. *branch* None: a new one of the worktree's own name."""
 
     name: str
@@ -56,17 +52,17 @@ class Wish(NamedTuple):
 @contextmanager
 def repository_lock(mam: Mam) -> Generator[None]:
     """One at a time adds or removes worktrees of this repository. Raises Busy after 60 s, NoRepository."""
-    shared = gitfiles.shared_dir(mam.layout.root)
+    shared = dotgit.shared_dir(mam.layout.root)
     if shared is None:
         raise git.NoRepository(folder=str(mam.layout.root))
-    with locks.hold(shared / trees.LOCK, wait_s=60) as lock, git.keeping(lock):
+    with locks.hold(shared / git_worktrees.LOCK, wait_s=60) as lock, git.keeping(lock):
         yield
 
 
 def repository_is_busy(mam: Mam) -> bool:
     """Whether somebody adds or removes worktrees at the moment: to be asked where nobody may be kept waiting."""
-    shared = gitfiles.shared_dir(mam.layout.root)
-    return shared is not None and locks.is_held(shared / trees.LOCK)
+    shared = dotgit.shared_dir(mam.layout.root)
+    return shared is not None and locks.is_held(shared / git_worktrees.LOCK)
 
 
 @contextmanager
@@ -100,7 +96,7 @@ def place_of(mam: Mam, name: str) -> Path:
     return Path(tree.path)
 
 
-def prepare(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Worktree:
+def prepare(mam: Mam, wish: WorktreeRequest, say: Progress = silent) -> Worktree:
     """
     A worktree that a creator can work in: branch, tree, submodules, excludes, its own venv.
 
@@ -118,11 +114,11 @@ def prepare(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Worktree:
         try:
             if _tree(mam, row, say) or row.state != "ready":
                 with repository_lock(mam):  # both write what all worktrees share
-                    git.exclude(mam.layout.root, *outfit.EXCLUDED)
-                    outfit.submodules(mam.layout.root, Path(row.path), say)
-                faults.point("worktree.submodules")
-                outfit.environment(mam, Path(row.path), venv=wish.venv, setup=wish.setup, say=say)
-                faults.point("worktree.fitted")
+                    git.exclude(mam.layout.root, *provision.EXCLUDED)
+                    provision.submodules(mam.layout.root, Path(row.path), say)
+                fault_points.point("worktree.submodules")
+                provision.environment(mam, Path(row.path), venv=wish.venv, setup=wish.setup, say=say)
+                fault_points.point("worktree.fitted")
             elif wish.setup:
                 say(f"{row.name} is ready already: --setup was not run again; run it in {row.path} yourself")
             with mam.registry.transaction() as tx:
@@ -136,7 +132,7 @@ def prepare(mam: Mam, wish: Wish, say: Say = lambda _: None) -> Worktree:
     return ready
 
 
-def _same(row: Worktree, wish: Wish) -> Worktree:
+def _same(row: Worktree, wish: WorktreeRequest) -> Worktree:
     """The row that is there, where *wish* does not mean another one. Raises BranchTaken, PathTaken."""
     hint = f"`mam worktree remove {row.name}` first, or choose another name"
     if wish.branch not in (None, row.branch):
@@ -148,12 +144,12 @@ def _same(row: Worktree, wish: Wish) -> Worktree:
 
 def _note_branch(tx: Transaction, mam: Mam) -> None:
     """From the first worktree on the main checkout stays on its branch: the monitor reports a switch."""
-    branch = gitfiles.branch_of(mam.layout.root)
+    branch = dotgit.branch_of(mam.layout.root)
     if branch and tx.meta("main_branch") is None:
         tx.set_meta("main_branch", branch)
 
 
-def _planned(mam: Mam, wish: Wish, before: Worktree | None) -> Worktree:
+def _planned(mam: Mam, wish: WorktreeRequest, before: Worktree | None) -> Worktree:
     """
     The checked plan as a row `preparing`. Raises before anything is touched.
 
@@ -162,20 +158,20 @@ def _planned(mam: Mam, wish: Wish, before: Worktree | None) -> Worktree:
     root = mam.layout.root
     kept = before.branch if before is not None and git.branch_tip(root, before.branch) is not None else None
     wanted = kept if wish.branch is None else wish.branch
-    branch = tree_names.check_branch(root, wish.name if wanted is None else wanted)
+    branch = naming.check_branch(root, wish.name if wanted is None else wanted)
     path = wish.path or (Path(before.path) if before is not None else mam.layout.worktrees / wish.name)
-    tree_names.check_path(root, path)
+    naming.check_path(root, path)
     tip = git.branch_tip(root, branch)
     if wanted is None and tip is not None:
         raise BranchTaken(branch=branch, why="it exists", hint=f"--branch {branch} takes it as it is")
     with mam.registry.view() as view:
         if branch == view.meta("main_branch"):
             raise BranchTaken(branch=branch, why="it is the main checkout's", hint="choose another branch")
-    tree_names.check_free(root, branch, path, exists=tip is not None)
+    naming.check_free(root, branch, path, exists=tip is not None)
     base = tip or git.resolve(root, wish.base)
     if base is None:
         raise NoCommit(revision=wish.base, folder=str(root), hint="make a first commit, or correct --base")
-    tree_names.make_parent(path)
+    naming.make_parent(path)
     now = now_ms()
     row = Worktree(wish.name, str(path), branch, base, "preparing", int(tip is None), now, now)
     try:
@@ -183,34 +179,34 @@ def _planned(mam: Mam, wish: Wish, before: Worktree | None) -> Worktree:
             tx.put(row)
     except sqlite3.IntegrityError as error:
         raise BranchTaken(branch=branch, why="another worktree has its path or its branch", hint="--branch") from error
-    faults.point("worktree.row")
+    fault_points.point("worktree.row")
     return row
 
 
-def _tree(mam: Mam, row: Worktree, say: Say) -> bool:
+def _tree(mam: Mam, row: Worktree, say: Progress) -> bool:
     """Have the tree of *row* as it must be: kept, healed, or added; True where it was made now."""
     root, path = mam.layout.root, Path(row.path)
     with repository_lock(mam):
-        entry = trees.find(root, path)
-        if entry is not None and not trees.half_made(entry):
-            if not trees.is_ours(root, entry):
+        entry = git_worktrees.find(root, path)
+        if entry is not None and not git_worktrees.half_made(entry):
+            if not git_worktrees.is_ours(root, entry):
                 raise PathTaken(path=str(path), why="it is a worktree of another repository", hint="give --path")
             if entry.branch != row.branch:
                 why = f"the worktree {row.name} is on {entry.branch or 'no branch'}"
                 raise BranchTaken(branch=row.branch, why=why, hint=f"git -C {path} switch {row.branch}")
             return False
         if entry is not None:
-            trees.check_unlocked(entry)
-        if path.is_dir() and any(path.iterdir()) and not (entry is not None and entry.locked == gitfiles.BEGUN):
+            git_worktrees.check_unlocked(entry)
+        if path.is_dir() and any(path.iterdir()) and not (entry is not None and entry.locked == dotgit.BEGUN):
             raise PathTaken(path=str(path), why="files are there that no worktree has", hint="move them away")
         if entry is not None:
             say(f"healing {path}")
-        trees.discard(root, path)
+        git_worktrees.discard(root, path)
         say(f"adding {path} on {row.branch}")
         if git.branch_tip(root, row.branch) is None:
-            trees.add_branch(root, path, row.branch, row.head_sha or row.base_sha)
+            git_worktrees.add_branch(root, path, row.branch, row.head_sha or row.base_sha)
         else:
-            trees.add_existing(root, path, row.branch)
+            git_worktrees.add_existing(root, path, row.branch)
     return True
 
 
@@ -221,12 +217,12 @@ def _roll_back(mam: Mam, row: Worktree, before: Worktree | None, *, new: bool) -
     Where somebody may have worked in it already (it was begun by another call), everything stays.
     """
     path = Path(row.path)
-    if gitfiles.own_dir(path) is not None and _worked_in(path, row, new=new):
+    if dotgit.own_dir(path) is not None and _worked_in(path, row, new=new):
         return
     with repository_lock(mam):
-        trees.discard(mam.layout.root, path)
+        git_worktrees.discard(mam.layout.root, path)
         if row.new_branch:
-            trees.drop_branch(mam.layout.root, row.branch, row.base_sha)
+            git_worktrees.drop_branch(mam.layout.root, row.branch, row.base_sha)
     with mam.registry.transaction() as tx:
         tx.drop(row) if before is None else tx.put(before)
     drop_empty(mam)
@@ -241,6 +237,6 @@ def drop_empty(mam: Mam) -> None:
 def _worked_in(path: Path, row: Worktree, *, new: bool) -> bool:
     """Commits, and in a tree that is not *new* any change; a setup that failed leaves changes of its own."""
     try:
-        return git.resolve(path, "HEAD") != row.base_sha or (not new and bool(dirt.look(path)))
+        return git.resolve(path, "HEAD") != row.base_sha or (not new and bool(uncommitted.look(path)))
     except GitFailed:
         return not new

@@ -4,20 +4,18 @@ import os
 import shlex
 import shutil
 import tomllib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
+from mam.broker.host.progress import Progress
 from mam.control_plane.control_root.context import Mam
 from mam.wrappers import process
 from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit as gitfiles
-from mam.wrappers.git import uncommitted as dirt
+from mam.wrappers.git import dotgit, uncommitted
 from mam.wrappers.git.command import GitFailed
-
-Say = Callable[[str], None]
 
 # Never to be staged, in any work tree of the repository: git has one exclude file for all. No slash behind .venv,
 # so that a link of that name is meant as well.
@@ -44,13 +42,13 @@ def regenerable(name: str) -> bool:
     return any(part in _REGENERABLE or part.endswith(_REGENERABLE_ENDS) for part in path.parts)
 
 
-def environment(mam: Mam, tree: Path, *, venv: bool | None, setup: str, say: Say) -> None:
+def environment(mam: Mam, tree: Path, *, venv: bool | None, setup: str, say: Progress) -> None:
     """A virtual environment of *tree*'s own (*venv* None: where it is Python), then *setup*. Raises OutfitFailed."""
     left_out = ("VIRTUAL_ENV", "PYTHONHOME", "PYTHONPATH")
     environ = {k: v for k, v in process.unnested(mam.settings.environ).items() if k not in left_out}
     if venv if venv is not None else is_python(tree):
         _venv(tree, environ, say)
-        faults.point("worktree.venv")
+        fault_points.point("worktree.venv")
     if setup:
         say(f"setup: {setup}")
         _do(["sh", "-c", setup], tree, environ, hint="correct the command of --setup")
@@ -60,13 +58,13 @@ def is_python(tree: Path) -> bool:
     return any((tree / name).exists() for name in ("pyproject.toml", "setup.py", "requirements.txt"))
 
 
-def submodules(root: Path, tree: Path, say: Say) -> None:
+def submodules(root: Path, tree: Path, say: Progress) -> None:
     """
     Check out the submodules of *tree*, taken from the main checkout's own clones where it has them.
 
     So no network is needed for what is here already, and commits that were never pushed are found.
     """
-    links = [entry.path for entry in dirt.index_entries(tree) if entry.mode == "160000"]
+    links = [entry.path for entry in uncommitted.index_entries(tree) if entry.mode == "160000"]
     named = _names(tree)
     for path in links:
         if path not in named:
@@ -82,7 +80,7 @@ def submodules(root: Path, tree: Path, say: Say) -> None:
 
 def _submodule(source: Path, tree: Path, path: str, name: str) -> None:
     """Check out one submodule, from *source* where that is a clone of it. Raises GitFailed."""
-    local = gitfiles.own_dir(source) is not None
+    local = dotgit.own_dir(source) is not None
     allowed = ("-c", "protocol.file.allow=always")
     words = [*allowed, "-c", f"submodule.{name}.url={source}"] if local else [*allowed]
     # --checkout: a configuration can name any command as the way to update.
@@ -111,7 +109,7 @@ def _names(tree: Path) -> dict[str, str]:
     return found
 
 
-def _venv(tree: Path, environ: dict[str, str], say: Say) -> None:
+def _venv(tree: Path, environ: dict[str, str], say: Progress) -> None:
     target = tree / ".venv"
     search = environ.get("PATH", os.defpath)
     uv = shutil.which("uv", path=search)
@@ -161,7 +159,7 @@ def _wanted(tree: Path, project: dict[str, Any]) -> list[str]:
     return words
 
 
-def _groups(project: dict[str, Any], install: Sequence[str], environ: dict[str, str], say: Say) -> list[str]:
+def _groups(project: dict[str, Any], install: Sequence[str], environ: dict[str, str], say: Progress) -> list[str]:
     """The words for the project's dependency groups of tests; none, and a line, where *install* knows no groups."""
     there = project.get("dependency-groups", {})
     words = [word for name in _TEST_EXTRAS if name in there for word in ("--group", name)]

@@ -6,30 +6,27 @@ again moves to `.mam/lost-and-found`; the branch stays.
 """
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
+from mam.broker.host.progress import Progress, silent
 from mam.broker.host.text import clean
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import jobs
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, Session, Worktree
-from mam.control_plane.sessions import lifecycle as lives
-from mam.control_plane.sessions import occupancy as tree_owners
+from mam.control_plane.sessions import lifecycle, occupancy
 from mam.control_plane.worktrees import prepare as worktrees
-from mam.control_plane.worktrees import provision as outfit
+from mam.control_plane.worktrees import provision
 from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit as gitfiles
-from mam.wrappers.git import uncommitted as dirt
-from mam.wrappers.git import worktrees as trees
-from mam.wrappers.git.worktrees import Tree
+from mam.wrappers.git import dotgit, uncommitted
+from mam.wrappers.git import worktrees as git_worktrees
+from mam.wrappers.git.worktrees import WorktreeEntry
 
-Say = Callable[[str], None]
 SHOWN = 20
 
 
@@ -56,7 +53,7 @@ class Removed(NamedTuple):
     stopped: list[str]
 
 
-def remove(mam: Mam, name: str, *, stop: bool = False, purge: bool = False, say: Say = lambda _: None) -> Removed:
+def remove(mam: Mam, name: str, *, stop: bool = False, purge: bool = False, say: Progress = silent) -> Removed:
     """
     Remove a worktree of ours; its branch and its sessions' rows stay. Interrupted, it is simply run again.
 
@@ -69,7 +66,7 @@ def remove(mam: Mam, name: str, *, stop: bool = False, purge: bool = False, say:
         with mam.registry.view() as view:
             row = worktrees.need(view, name)
             _check_free(view, row, stop=stop or purge)
-            residents = tree_owners.residents(view, row.path)
+            residents = occupancy.residents(view, row.path)
             sessions = [session for session in view.sessions() if session.name in residents]
         check(mam, row)  # before anybody is stopped for nothing
         stopped = _stop(mam, [session for session in sessions if session.status in LIVE], say)
@@ -77,7 +74,7 @@ def remove(mam: Mam, name: str, *, stop: bool = False, purge: bool = False, say:
         try:
             saved = _take_away(mam, row, say)
         except (MamError, OSError):
-            if gitfiles.own_dir(Path(row.path)) is not None:
+            if dotgit.own_dir(Path(row.path)) is not None:
                 with mam.registry.transaction() as tx:
                     tx.put(replace(row, state="ready", head_sha=None, detail=None, updated_at=now_ms()))
             raise
@@ -93,7 +90,7 @@ def _check_free(view: View, row: Worktree, *, stop: bool) -> None:
             raise WorktreeBusy(path=row.path, why=f"the loop {loop.id} reviews it", hint=hint)
     if stop:
         return
-    for name in tree_owners.residents(view, row.path):
+    for name in occupancy.residents(view, row.path):
         session = view.session(name)
         job = view.open_job(name)
         if job is not None or (session is not None and session.status in LIVE):
@@ -101,20 +98,20 @@ def _check_free(view: View, row: Worktree, *, stop: bool) -> None:
             raise WorktreeBusy(path=row.path, why=why, hint="give --stop to stop its agents and cancel their jobs")
 
 
-def check(mam: Mam, row: Worktree) -> Tree | None:
+def check(mam: Mam, row: Worktree) -> WorktreeEntry | None:
     """
     The entry of a worktree that can be removed: nothing is there that is nowhere else. None where git has none.
 
     Raises WorktreeDirty with the paths, TreeLocked, and WorktreeBusy where its directory is not its own.
     """
     path = Path(row.path)
-    entry = trees.find(mam.layout.root, path)
+    entry = git_worktrees.find(mam.layout.root, path)
     if entry is not None:
-        trees.check_unlocked(entry)
-        if not trees.half_made(entry) and trees.is_ours(mam.layout.root, entry):
+        git_worktrees.check_unlocked(entry)
+        if not git_worktrees.half_made(entry) and git_worktrees.is_ours(mam.layout.root, entry):
             _check_clean(row)
             return entry
-    begun = entry is not None and entry.locked == gitfiles.BEGUN
+    begun = entry is not None and entry.locked == dotgit.BEGUN
     if path.is_dir() and any(path.iterdir()) and not begun:
         why, hint = "files are there that git knows no worktree for", f"move what is in {path} away"
         raise WorktreeBusy(path=row.path, why=why, hint=hint)
@@ -123,18 +120,18 @@ def check(mam: Mam, row: Worktree) -> Tree | None:
 
 def _check_clean(row: Worktree) -> None:
     path = Path(row.path)
-    found = dirt.look(path, unpushed_submodules=True) + dirt.only_here(path)
+    found = uncommitted.look(path, unpushed_submodules=True) + uncommitted.only_here(path)
     if found:
         lines = [f"  {clean(str(item))}" for item in found[:SHOWN]]
         lines += [f"  … and {len(found) - SHOWN} more"] if len(found) > SHOWN else []
         raise WorktreeDirty(path=row.path, name=row.name, listed="\n".join(lines), count=len(found))
 
 
-def _stop(mam: Mam, sessions: list[Session], say: Say) -> list[str]:
+def _stop(mam: Mam, sessions: list[Session], say: Progress) -> list[str]:
     for session in sessions:
         with mam.registry.view() as view:
             job = view.open_job(session.name)
-        lives.stop(mam, session.name, force=True, say=say)
+        lifecycle.stop(mam, session.name, force=True, say=say)
         if job is not None:
             jobs.cancel(mam, job.id, "its worktree is removed")
     return [session.name for session in sessions]
@@ -143,38 +140,38 @@ def _stop(mam: Mam, sessions: list[Session], say: Say) -> list[str]:
 def _note(mam: Mam, row: Worktree, sessions: list[Session]) -> Worktree:
     """Where everything was, before it is gone: the commit, and which conversations lived there."""
     path = Path(row.path)
-    head = git.resolve(path, "HEAD") if gitfiles.own_dir(path) is not None else None
+    head = git.resolve(path, "HEAD") if dotgit.own_dir(path) is not None else None
     head = head or row.head_sha or git.branch_tip(mam.layout.root, row.branch) or row.base_sha
     lived = "; ".join(f"{session.name} {session.conversation or '(no conversation)'}" for session in sessions)
     noted = replace(row, state="removing", head_sha=head, detail=lived or row.detail, updated_at=now_ms())
     with mam.registry.transaction() as tx:
         _check_free(tx, row, stop=False)  # from here on nobody begins in it
         tx.put(noted)
-    faults.point("worktree.removing")
+    fault_points.point("worktree.removing")
     return noted
 
 
-def _take_away(mam: Mam, row: Worktree, say: Say) -> Path | None:
+def _take_away(mam: Mam, row: Worktree, say: Progress) -> Path | None:
     """The tree itself, and its one entry; never a prune, which would take other trees along."""
     path, root = Path(row.path), mam.layout.root
     saved = None
     with worktrees.repository_lock(mam):
         entry = check(mam, row)  # once more: an agent may have written until it ended
-        if entry is not None and not trees.half_made(entry):
+        if entry is not None and not git_worktrees.half_made(entry):
             saved = save_ignored(mam, row, say)
             say(f"removing {path}")
-        faults.point("worktree.remove")
-        trees.discard(root, path)
-        gitfiles.unlock(root, f"refs/heads/{row.branch}")  # the branch stays, and is nobody's now
+        fault_points.point("worktree.remove")
+        git_worktrees.discard(root, path)
+        dotgit.unlock(root, f"refs/heads/{row.branch}")  # the branch stays, and is nobody's now
     worktrees.drop_empty(mam)
-    faults.point("worktree.removed")
+    fault_points.point("worktree.removed")
     return saved
 
 
-def save_ignored(mam: Mam, row: Worktree, say: Say = lambda _: None) -> Path | None:
+def save_ignored(mam: Mam, row: Worktree, say: Progress = silent) -> Path | None:
     """Move what git ignores, and nobody can make again, out of a tree that is to be removed; where to, or None."""
     path = Path(row.path)
-    precious = [name for name in dirt.ignored(path) if not outfit.regenerable(name)]
+    precious = [name for name in uncommitted.ignored(path) if not provision.regenerable(name)]
     if not precious:
         return None
     target = mam.layout.mam / "lost-and-found" / f"worktree-{row.name}-{now_ms()}"
@@ -182,7 +179,7 @@ def save_ignored(mam: Mam, row: Worktree, say: Say = lambda _: None) -> Path | N
     for name in precious:
         (target / name).parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         shutil.move(path / name, target / name)
-        faults.point("worktree.saved")
+        fault_points.point("worktree.saved")
     return target
 
 
@@ -197,4 +194,4 @@ def _finish(mam: Mam, row: Worktree, sessions: list[Session], *, purge: bool) ->
                 tx.put(replace(current, status=status, ended_reason=reason, updated_at=now_ms()))
     if purge:
         for session in sessions:
-            lives.purge(mam, session.name)
+            lifecycle.purge(mam, session.name)

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from mam.control_plane.registry.records import Worktree
-from mam.wrappers.git import dotgit as gitfiles
+from mam.wrappers.git import dotgit
 
 
 def now(root: Path, row: Worktree) -> str:
@@ -11,6 +11,6 @@ def now(root: Path, row: Worktree) -> str:
     path = Path(row.path)
     if row.state != "ready":
         return row.state
-    if not gitfiles.is_linked(root, path):
+    if not dotgit.is_linked(root, path):
         return "missing"
-    return "ready" if gitfiles.branch_of(path) == row.branch else "off branch"
+    return "ready" if dotgit.branch_of(path) == row.branch else "off branch"

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mam.agents import claude
-from mam.agents.protocol import Grant, Launch, Screen, Seat, Signal
+from mam.agents.protocol import Launch, Permissions, Screen, ScreenState, Seat
 
 SCREENS = sorted((Path(__file__).parent / "screens").glob("claude-*.txt"))
 PERMISSION = """\
@@ -80,7 +80,7 @@ def keep(home: Path, key: str, conversation: str, cwd: str) -> None:
 @pytest.mark.parametrize("name", names())
 def test_every_captured_screen_gives_the_signal_of_its_name(name: str) -> None:
     kind = name.split("-")[0]
-    expected = Signal.READY if kind == "draft" else Signal(kind)
+    expected = ScreenState.READY if kind == "draft" else ScreenState(kind)
     assert claude.read(shown(name)) is expected
 
 
@@ -96,14 +96,16 @@ def test_the_screen_decides_without_its_title(name: str) -> None:
 
 @pytest.mark.parametrize("version", ["332-200x50", "332-80x24", "197-80x24"])
 def test_the_captures_cover_every_signal_in_both_versions(version: str) -> None:
-    assert {claude.read(shown(name)) for name in names() if name.endswith(version)} == set(Signal) - {Signal.STARTING}
+    assert {claude.read(shown(name)) for name in names() if name.endswith(version)} == set(ScreenState) - {
+        ScreenState.STARTING
+    }
 
 
 @pytest.mark.parametrize("said", WORDS)
 @pytest.mark.parametrize("name", [f"ready-after-turn-{kind}" for kind in ("332-200x50", "332-80x24", "197-80x24")])
 def test_what_an_agent_says_is_no_state(name: str, said: str) -> None:
     screen = told(shown(name), WORDS[said])
-    assert claude.read(screen) is Signal.READY
+    assert claude.read(screen) is ScreenState.READY
     assert not claude.draft(screen)
 
 
@@ -114,7 +116,7 @@ def test_what_a_user_or_a_tool_says_is_no_state(said: str) -> None:
     for sign, answer in (("❯ ", ["", "● I see."]), ("● Bash(cat notes)\n  ⎿  ", [])):
         spoken = [*(sign + WORDS[said].replace("\n", "\n  ")).splitlines(), *answer]
         screen = Screen("\n".join([*lines[:end], "", *spoken, "", *lines[end:]]))
-        assert claude.read(screen) is Signal.READY
+        assert claude.read(screen) is ScreenState.READY
         assert not claude.draft(screen)
 
 
@@ -122,12 +124,12 @@ def test_a_failure_that_an_agent_quotes_is_closed_with_the_time_and_so_no_failur
     lines = shown("ready-after-turn-332-200x50").text.splitlines()
     closing = max(at for at, line in enumerate(lines) if line.startswith("✻ "))
     quoted = ["● API Error: 429 the stand-in answers 429", ""]
-    assert claude.read(Screen("\n".join([*lines[:closing], *quoted, *lines[closing:]]))) is Signal.READY
+    assert claude.read(Screen("\n".join([*lines[:closing], *quoted, *lines[closing:]]))) is ScreenState.READY
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "   \n"])
 def test_an_empty_screen_is_starting(text: str) -> None:
-    assert claude.read(Screen(text)) is Signal.STARTING
+    assert claude.read(Screen(text)) is ScreenState.STARTING
     assert not claude.draft(Screen(text))
 
 
@@ -142,7 +144,7 @@ def test_two_rules_around_what_is_no_composer_take_no_prompt() -> None:
     lines = shown("ready-manual-332-200x50").text.splitlines()
     top = max(at for at, line in enumerate(lines) if line.startswith("❯"))
     lines.insert(top + 1, "a line in the first column")
-    assert claude.read(Screen("\n".join(lines))) is not Signal.READY
+    assert claude.read(Screen("\n".join(lines))) is not ScreenState.READY
 
 
 def test_a_composer_with_a_name_on_its_rule_is_one_all_the_same() -> None:
@@ -158,25 +160,25 @@ def test_a_new_conversation_gets_its_id_at_launch_and_no_permission_mode_is_forc
     launch = claude.launch(seat(tmp_path, tmp_path, chosen)._replace(args=("--model", "opus")))
     assert without_hooks(launch) == ["claude", "--session-id", chosen, "--model", "opus"]
     assert launch.env["DISABLE_AUTOUPDATER"] == "1" and "IS_SANDBOX" not in launch.env
-    assert list(claude.grants(Grant([tmp_path], [tmp_path]))) == []
+    assert list(claude.grants(Permissions([tmp_path], [tmp_path]))) == []
 
 
 def test_it_may_write_reports_and_read_what_it_reviews_and_nothing_else(tmp_path: Path) -> None:
     jobs, reviews = tmp_path / "my shop (old), new" / "jobs", tmp_path / ".reviews"
-    granted = claude.grants(Grant([tmp_path / "run"], [tmp_path / "secrets"], [jobs], [reviews]))
+    granted = claude.grants(Permissions([tmp_path / "run"], [tmp_path / "secrets"], [jobs], [reviews]))
     assert list(granted) == [f"--allowedTools=Edit(/{jobs}/**),Read(/{jobs}/**),Read(/{reviews}/**)"]
 
 
 def test_a_folder_is_granted_under_both_its_names(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    granted = claude.grants(Grant([], [], [], [tmp_path / "link"]))
+    granted = claude.grants(Permissions([], [], [], [tmp_path / "link"]))
     assert list(granted) == [f"--allowedTools=Read(/{tmp_path}/link/**),Read(/{tmp_path}/real/**)"]
 
 
 @pytest.mark.parametrize("name", ["*", "a?", "[ab]", "!a", "{a,b}", "back\\slash", "half)", "(half", "a\nb"])
 def test_a_name_that_a_rule_would_take_for_a_pattern_is_not_granted(tmp_path: Path, name: str) -> None:
-    assert list(claude.grants(Grant([], [], [tmp_path / name], [tmp_path / name]))) == []
+    assert list(claude.grants(Permissions([], [], [tmp_path / name], [tmp_path / name]))) == []
 
 
 def test_a_program_of_the_users_own_is_run_instead(tmp_path: Path) -> None:

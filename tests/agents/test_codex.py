@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from mam.agents import codex
-from mam.agents.protocol import Grant, Launch, Screen, Seat, Signal
+from mam.agents.protocol import Launch, Permissions, Screen, ScreenState, Seat
 
 SCREENS = sorted((Path(__file__).parent / "screens").glob("codex-*.txt"))
 PERMISSION = """\
@@ -65,7 +65,7 @@ def told(screen: Screen, text: str) -> Screen:
 @pytest.mark.parametrize("name", names())
 def test_every_captured_screen_gives_the_signal_of_its_name(name: str) -> None:
     kind = name.split("-")[0]
-    expected = Signal.READY if kind == "draft" else Signal(kind)
+    expected = ScreenState.READY if kind == "draft" else ScreenState(kind)
     assert codex.read(shown(name)) is expected
 
 
@@ -82,36 +82,36 @@ def test_the_screen_decides_without_its_title(name: str) -> None:
 
 @pytest.mark.parametrize("size", ["200x50", "80x24"])
 def test_the_captures_cover_every_signal_in_two_sizes(size: str) -> None:
-    assert {codex.read(shown(name)) for name in names() if name.endswith(size)} == set(Signal)
+    assert {codex.read(shown(name)) for name in names() if name.endswith(size)} == set(ScreenState)
 
 
 @pytest.mark.parametrize("said", WORDS)
 @pytest.mark.parametrize("name", ["ready-after-turn-200x50", "ready-after-turn-80x24"])
 def test_what_an_agent_says_is_no_state(name: str, said: str) -> None:
     screen = told(shown(name), WORDS[said])
-    assert codex.read(screen) is Signal.READY
+    assert codex.read(screen) is ScreenState.READY
     assert not codex.draft(screen)
 
 
 @pytest.mark.parametrize("said", WORDS)
 def test_what_a_tool_says_is_no_state(said: str) -> None:
     output = "\n".join(["Ran cat notes", *(f"  {line}" for line in WORDS[said].splitlines())])
-    assert codex.read(told(shown("ready-after-turn-200x50"), output)) is Signal.READY
+    assert codex.read(told(shown("ready-after-turn-200x50"), output)) is ScreenState.READY
 
 
 def test_trouble_goes_on_in_the_first_column() -> None:
     assert "\nhttp://127" in shown("error-401-80x24").text
-    assert codex.read(shown("error-401-80x24")) is Signal.ERROR
+    assert codex.read(shown("error-401-80x24")) is ScreenState.ERROR
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "   \n", "  >_ OpenAI Codex (v0.171.0)\n"])
 def test_a_screen_without_a_composer_is_starting(text: str) -> None:
-    assert codex.read(Screen(text)) is Signal.STARTING
+    assert codex.read(Screen(text)) is ScreenState.STARTING
     assert not codex.draft(Screen(text))
 
 
 def test_a_shell_prompt_is_gone() -> None:
-    assert codex.read(Screen("dev@box:~$ \n")) is Signal.GONE
+    assert codex.read(Screen("dev@box:~$ \n")) is ScreenState.GONE
 
 
 # -- launching and coming back ----------------------------------------------------
@@ -197,7 +197,7 @@ def test_words_about_hooks_of_the_users_own_leave_ours_out(tmp_path: Path, own: 
 
 
 def test_a_folder_that_is_named_like_hooks_leaves_nothing_out(tmp_path: Path) -> None:
-    granted = codex.grants(Grant([tmp_path / "hooks"], []))
+    granted = codex.grants(Permissions([tmp_path / "hooks"], []))
     assert len(flags(codex.launch(seat(tmp_path)._replace(args=(*granted, "-C", "/srv/hooks"))))) == 3
 
 
@@ -212,7 +212,7 @@ def test_where_another_than_its_user_may_answer_a_request_is_no_question(tmp_pat
 
 
 def test_the_sandbox_lets_the_verbs_write(tmp_path: Path) -> None:
-    grant = Grant([tmp_path / "run/w", tmp_path / 'ü "b"'], [tmp_path / "secrets"])
+    grant = Permissions([tmp_path / "run/w", tmp_path / 'ü "b"'], [tmp_path / "secrets"])
     option, setting = codex.grants(grant)
     assert option == "-c"
     assert tomllib.loads(setting) == {"sandbox_workspace_write": {"writable_roots": [str(one) for one in grant.write]}}

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import pytest
 
 from mam.agents import grok
-from mam.agents.protocol import Screen, Seat, Signal
+from mam.agents.protocol import Screen, ScreenState, Seat
 
 SCREENS = sorted((Path(__file__).parent / "screens").glob("grok-*.txt"))
 PERMISSION = """\
@@ -66,7 +66,7 @@ def seat(home: Path, cwd: Path, conversation: str | None = None) -> Seat:
 @pytest.mark.parametrize("name", names())
 def test_every_captured_screen_gives_the_signal_of_its_name(name: str) -> None:
     kind = name.split("-")[0]
-    expected = Signal.READY if kind == "draft" else Signal(kind)
+    expected = ScreenState.READY if kind == "draft" else ScreenState(kind)
     assert grok.read(shown(name)) is expected
 
 
@@ -83,14 +83,14 @@ def test_the_screen_decides_without_its_title(name: str) -> None:
 def test_the_captures_cover_every_signal_in_two_sizes() -> None:
     wide = {grok.read(shown(name)) for name in names() if name.endswith("200x50")}
     small = {grok.read(shown(name)) for name in names() if name.endswith("80x24")}
-    assert wide == small == set(Signal) - {Signal.STARTING}
+    assert wide == small == set(ScreenState) - {ScreenState.STARTING}
 
 
 @pytest.mark.parametrize("said", ["permission", "busy", "failures", "login"])
 @pytest.mark.parametrize("name", ["ready-after-turn-200x50", "ready-after-turn-80x24"])
 def test_what_an_agent_says_is_no_state(name: str, said: str) -> None:
     screen = told(shown(name), WORDS[said])
-    assert grok.read(screen) is Signal.READY
+    assert grok.read(screen) is ScreenState.READY
     assert not grok.draft(screen)
 
 
@@ -99,42 +99,42 @@ def test_a_resumed_conversation_has_no_closing_line_and_is_ready_all_the_same(sa
     lines = shown("ready-resumed-200x50").text.splitlines()
     box = max(at for at, line in enumerate(lines) if "╭" in line)
     spoken = ["     " + line for line in WORDS[said].splitlines()]
-    assert grok.read(Screen("\n".join([*lines[: box - 1], *spoken, "", *lines[box:]]))) is Signal.READY
+    assert grok.read(Screen("\n".join([*lines[: box - 1], *spoken, "", *lines[box:]]))) is ScreenState.READY
 
 
 def test_a_failure_that_an_agent_quotes_is_stamped_and_so_no_failure() -> None:
     screen = shown("error-429-200x50")
     quoted = re.sub(r"(Retry failed: .*?answers 429)\s*$", r"\1          9:03 AM", screen.text, flags=re.M)
     assert quoted != screen.text
-    assert grok.read(screen._replace(text=quoted)) is Signal.READY
+    assert grok.read(screen._replace(text=quoted)) is ScreenState.READY
 
 
 def test_a_passing_remark_over_the_composer_hides_no_failure() -> None:
     lines = shown("error-429-200x50").text.splitlines()
     top = max(at for at, line in enumerate(lines) if line.startswith("  ╭"))
     lines[top - 1] = "  Copied to clipboard"
-    assert grok.read(Screen("\n".join(lines))) is Signal.ERROR
+    assert grok.read(Screen("\n".join(lines))) is ScreenState.ERROR
 
 
 def test_a_pane_too_narrow_for_its_hints_tells_a_turn_by_the_spinner() -> None:
     narrow = shown("working-36x14")
     cut = narrow.text.replace("│  Esc:cancel  │", "│")
     assert cut != narrow.text
-    assert grok.read(narrow._replace(text=cut)) is Signal.WORKING
+    assert grok.read(narrow._replace(text=cut)) is ScreenState.WORKING
 
 
 def test_a_title_that_a_prompt_made_is_no_state() -> None:
     for title in ("⚠ Action Required - grok", "⠧ - Waiting for response… - grok"):
-        assert grok.read(shown("ready-after-turn-80x24")._replace(title=title)) is Signal.READY
+        assert grok.read(shown("ready-after-turn-80x24")._replace(title=title)) is ScreenState.READY
 
 
 def test_a_title_tells_of_a_permission_whose_hints_are_unknown() -> None:
-    assert grok.read(Screen("  a new kind of menu", "⚠ Action Required - ⠋ - x - grok")) is Signal.ASKING
+    assert grok.read(Screen("  a new kind of menu", "⚠ Action Required - ⠋ - x - grok")) is ScreenState.ASKING
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "   \n"])
 def test_an_empty_screen_is_starting(text: str) -> None:
-    assert grok.read(Screen(text)) is Signal.STARTING
+    assert grok.read(Screen(text)) is ScreenState.STARTING
     assert not grok.draft(Screen(text))
 
 

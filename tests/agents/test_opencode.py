@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mam.agents import opencode
-from mam.agents.protocol import Screen, Signal
+from mam.agents.protocol import Screen, ScreenState
 
 SCREENS = sorted((Path(__file__).parent / "screens").glob("opencode-*.txt"))
 PERMISSION = """\
@@ -64,7 +64,7 @@ def told(screen: Screen, text: str, *, indent: str = "     ") -> Screen:
 @pytest.mark.parametrize("name", names())
 def test_every_captured_screen_gives_the_signal_of_its_name(name: str) -> None:
     kind = name.split("-")[0]
-    expected = Signal.READY if kind == "draft" else Signal(kind)
+    expected = ScreenState.READY if kind == "draft" else ScreenState(kind)
     assert opencode.read(shown(name)) is expected
 
 
@@ -83,14 +83,16 @@ def test_trailing_blanks_and_the_title_decide_nothing(name: str) -> None:
 
 @pytest.mark.parametrize("size", ["200x50", "80x24"])
 def test_the_captures_cover_every_signal_in_two_sizes(size: str) -> None:
-    assert {opencode.read(shown(name)) for name in names() if name.endswith(size)} == set(Signal) - {Signal.STARTING}
+    assert {opencode.read(shown(name)) for name in names() if name.endswith(size)} == set(ScreenState) - {
+        ScreenState.STARTING
+    }
 
 
 @pytest.mark.parametrize("said", WORDS)
 @pytest.mark.parametrize("name", ["ready-after-turn-200x50", "ready-after-turn-80x24", "ready-resumed-killed-200x50"])
 def test_what_an_agent_says_is_no_state(name: str, said: str) -> None:
     screen = told(shown(name), WORDS[said])
-    assert opencode.read(screen) is Signal.READY
+    assert opencode.read(screen) is ScreenState.READY
     assert not opencode.draft(screen)
 
 
@@ -100,13 +102,13 @@ def test_what_a_tool_says_is_no_state_even_where_its_turn_was_cut_off(said: str)
         ["  ┃", "  ┃  $ cat notes", "  ┃", *(f"  ┃  {line}" for line in WORDS[said].splitlines()), "  ┃"]
     )
     for name in ("ready-after-turn-200x50", "ready-resumed-killed-200x50"):
-        assert opencode.read(told(shown(name), output, indent="")) is Signal.READY
+        assert opencode.read(told(shown(name), output, indent="")) is ScreenState.READY
 
 
 @pytest.mark.parametrize("name", ["asking-bash-80x24", "dialog-question-80x24"])
 def test_a_picture_of_a_composer_hides_no_question(name: str) -> None:
     screen = told(shown(name), BUSY)
-    assert opencode.read(screen) is Signal(name.split("-")[0])
+    assert opencode.read(screen) is ScreenState(name.split("-")[0])
     assert not opencode.draft(screen)
 
 
@@ -114,7 +116,7 @@ def test_a_menu_is_seen_also_where_wide_signs_stand_beside_it() -> None:
     text = shown("dialog-status-80x24").text
     wide = text.replace("     REMEM  Status", "     한글   Status")
     assert wide != text
-    assert opencode.read(Screen(wide)) is Signal.DIALOG
+    assert opencode.read(Screen(wide)) is ScreenState.DIALOG
 
 
 def test_the_key_that_closes_a_menu_is_no_menu_where_it_stands_in_a_table() -> None:
@@ -122,29 +124,29 @@ def test_the_key_that_closes_a_menu_is_no_menu_where_it_stands_in_a_table() -> N
     lines = told(shown("ready-after-turn-80x24"), keys, indent=" " * 10)
     row = next(line for line in lines.text.splitlines() if "Leave" in line)
     assert row.index("Leave") + len(row) in range(79, 82)  # as far from either side as a menu's head
-    assert opencode.read(lines) is Signal.READY
+    assert opencode.read(lines) is ScreenState.READY
 
 
 def test_a_job_that_was_never_answered_is_no_failure_whatever_stands_above_it() -> None:
     failed = shown("error-401-80x24").text
     prompt = failed.replace("the stand-in answers 401", "[MAM job job-0000000000b3, attempt 1]")
     assert prompt != failed
-    assert opencode.read(Screen(prompt)) is Signal.READY
+    assert opencode.read(Screen(prompt)) is ScreenState.READY
 
 
 @pytest.mark.parametrize("text", ["", "\n\n", "   \n"])
 def test_an_empty_screen_is_starting(text: str) -> None:
-    assert opencode.read(Screen(text)) is Signal.STARTING
+    assert opencode.read(Screen(text)) is ScreenState.STARTING
     assert not opencode.draft(Screen(text))
 
 
 def test_a_composer_that_names_no_agent_yet_is_starting() -> None:
     text = shown("ready-new-80x24").text.replace("Build · standin-model Stand-in", "")
-    assert opencode.read(Screen(text)) is Signal.STARTING
+    assert opencode.read(Screen(text)) is ScreenState.STARTING
 
 
 @pytest.mark.parametrize(
     "text", ["dev@box:~$ \n", "Configuration is invalid at /srv/x/opencode.json\n↳ Expected string"]
 )
 def test_a_shell_prompt_and_a_parting_word_are_gone(text: str) -> None:
-    assert opencode.read(Screen(text)) is Signal.GONE
+    assert opencode.read(Screen(text)) is ScreenState.GONE

@@ -20,9 +20,9 @@ from mam.broker.bus.mqtt import MqttBus
 from mam.broker.bus.protocol import Bus, Message, Will
 from mam.broker.bus.url import Endpoint
 from mam.broker.envelope.topics import root
-from mam.broker.nats import process as server
+from mam.broker.nats import process as nats_server
 from mam.wrappers.process import spawn
-from tests.broker.container import ContainerRig
+from tests.broker.nats.container import ContainerRig
 from tests.support import until
 
 LONG_S = 60.0  # only a broken claim waits this long
@@ -73,19 +73,19 @@ class Embedded:
     def __init__(self, base: Path) -> None:
         self.folder, self.secrets = base / "broker", base / "secrets"
         self.secrets.mkdir(mode=0o700)
-        self.binary = server.find_binary(None)
+        self.binary = nats_server.find_binary(None)
         self._buses: list[MqttBus] = []
 
-    def start(self, *, binary: Path | None = None, port: int | None = None) -> server.Running:
-        return server.start(
+    def start(self, *, binary: Path | None = None, port: int | None = None) -> nats_server.Running:
+        return nats_server.start(
             self.folder, self.secrets, FINGERPRINT, binary=binary or self.binary, spawn=spawn, port=port
         )
 
     def bus(self, user: str = "control", *, under: str = root(FINGERPRINT), password: str = "", **options) -> MqttBus:
         """A bus as *user*; nobody awaited its connection yet."""
-        found = server.running(self.folder)
+        found = nats_server.running(self.folder)
         assert found is not None
-        there = server.endpoint(self.secrets, found.port, user)
+        there = nats_server.endpoint(self.secrets, found.port, user)
         bus = MqttBus(there._replace(password=password) if password else there, under, **options)
         self._buses.append(bus)
         return bus
@@ -100,17 +100,17 @@ class Embedded:
 
     def kill(self) -> None:
         """kill -9, and return when the kernel has taken back what the server held."""
-        found = server.running(self.folder)
+        found = nats_server.running(self.folder)
         assert found is not None
         os.kill(found.pid, signal.SIGKILL)
-        until(lambda: server.running(self.folder) is None and self.lock_is_free(), "the end of the server")
+        until(lambda: nats_server.running(self.folder) is None and self.lock_is_free(), "the end of the server")
 
     def end(self) -> None:
         for bus in self._buses:
             bus.close(flush_s=0)
-        found = server.running(self.folder)
+        found = nats_server.running(self.folder)
         if found is not None:
-            server.stop(self.folder)
+            nats_server.stop(self.folder)
             with contextlib.suppress(ChildProcessError):
                 os.waitpid(found.pid, 0)
 

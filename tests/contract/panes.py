@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.broker.host.process_identity import ProcessId
 from mam.control_plane.control_root.context import mam_command
 from mam.wrappers import process
@@ -70,7 +70,7 @@ class Desk:
         name = name or f"n{secrets.token_hex(4)}"
         spec = PaneSpec(f"tag-{secrets.token_hex(4)}", name, cwd or self.folder, env or {}, argv)
         pane = (mux or self.mux).open(spec)
-        program = proof.of(pane.pid)
+        program = process_identity.of(pane.pid)
         if program is not None:
             self._programs.append(program)
         return pane

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.broker.host.process_identity import ProcessId
 from mam.wrappers.mux.protocol import Pane, PaneGone
 from tests.contract.panes import Desk
@@ -27,15 +27,15 @@ def host(desk: Desk, pane: Pane) -> ProcessId:
 def test_a_pane_whose_host_was_killed_is_dead_with_an_unknown_code(headless_desk: Desk) -> None:
     pane = headless_desk.saying("before the end")
     headless_desk.await_text(pane, "before the end")
-    program, holder = proof.of(pane.pid), host(headless_desk, pane)
-    assert program is not None and proof.alive(holder)
+    program, holder = process_identity.of(pane.pid), host(headless_desk, pane)
+    assert program is not None and process_identity.alive(holder)
     os.kill(holder.pid, signal.SIGKILL)
     dead = headless_desk.await_dead(pane)
     assert dead.exit_code is None
     assert "before the end" in headless_desk.mux.screen(pane.id).text
     with pytest.raises(PaneGone):
         headless_desk.mux.press(pane.id, "Enter")
-    until(lambda: not proof.alive(program))
+    until(lambda: not process_identity.alive(program))
     assert headless_desk.mux.close(pane.id, pane.tag) is True
     assert headless_desk.mux.panes() == []
 
@@ -87,7 +87,7 @@ def test_a_reused_pid_is_not_taken_for_the_host(headless_desk: Desk) -> None:
         seen = headless_desk.look(pane)
         assert seen is not None and seen.dead
         headless_desk.mux.close(pane.id, pane.tag)
-        assert proof.alive(real)  # not proven to be ours, so it was not touched
+        assert process_identity.alive(real)  # not proven to be ours, so it was not touched
     finally:
         os.kill(real.pid, signal.SIGKILL)
 

@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.wrappers.mux.protocol import COLUMNS, MuxGone, PaneGone
 from tests.contract.panes import Desk
 from tests.support import until
@@ -95,7 +95,7 @@ class TestMultiplexer:
         pane = desk.saying("here")
         assert pane in desk.mux.panes()
         assert not pane.dead and pane.tag.startswith("tag-")
-        assert proof.of(pane.pid) is not None
+        assert process_identity.of(pane.pid) is not None
 
     def test_a_server_without_panes_has_none_to_list_or_says_that_it_is_gone(self, desk: Desk) -> None:
         if desk.kind == "headless":
@@ -121,10 +121,10 @@ class TestMultiplexer:
         desk.saying("keeps the server")
         pane = desk.saying("here")
         desk.await_text(pane, "here")
-        program = proof.of(pane.pid)
+        program = process_identity.of(pane.pid)
         assert program is not None
         desk.mux.close(pane.id, pane.tag)
-        until(lambda: not proof.alive(program))
+        until(lambda: not process_identity.alive(program))
 
     def test_a_dead_pane_can_be_closed(self, desk: Desk) -> None:
         desk.saying("keeps the server")

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.wrappers.mux.protocol import LookFailed, MuxGone, PaneGone
 from mam.wrappers.mux.tmux import Tmux, available
 from tests.contract.panes import Desk, tmux
@@ -17,10 +17,10 @@ END = b"\x1b[201~"
 
 
 def kill_server(desk: Desk) -> None:
-    server = proof.of(int(tmux(desk.server, "display-message", "-p", "#{pid}")))
+    server = process_identity.of(int(tmux(desk.server, "display-message", "-p", "#{pid}")))
     assert server is not None
     os.kill(server.pid, signal.SIGKILL)
-    until(lambda: not proof.alive(server))
+    until(lambda: not process_identity.alive(server))
 
 
 def test_a_server_that_could_not_be_asked_is_not_called_gone(tmux_desk: Desk) -> None:

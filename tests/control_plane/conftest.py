@@ -13,7 +13,7 @@ from mam.broker.envelope import keys, topics
 from mam.broker.envelope.payloads import Producer, now_ms
 from mam.broker.envelope.signing import seal
 from mam.control_plane.config import settings as config
-from mam.control_plane.control_root import create as root
+from mam.control_plane.control_root import create
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.control_root.keyring import Keyring
 from mam.control_plane.jobs import delegate as delegation
@@ -30,7 +30,7 @@ class Desk:
         environ = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
         settings = config.Settings(environ, environ, folder)
         self.mam = Mam(settings, config.layout(settings, str(folder)), by="test")
-        root.make(self.mam.layout, in_git=False)
+        create.make(self.mam.layout, in_git=False)
         self.clock = now_ms()
         self.keyring = Keyring(self.mam.layout)
         self.inbox = Inbox(self.mam.registry, self.keyring, clock=lambda: self.clock)

@@ -17,15 +17,12 @@ from mam.broker.envelope.payloads import now_ms
 from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs import jobs
 from mam.control_plane.messaging.outbox import Outbox
-from mam.control_plane.messaging.published_state import Cards
-from mam.control_plane.messaging.spool_sweep import Sweep
-from mam.control_plane.monitor import broker_supervisor as keeper
-from mam.control_plane.monitor import job_checks as watch
-from mam.control_plane.monitor import monitor
+from mam.control_plane.messaging.published_state import PublishedState
+from mam.control_plane.messaging.spool_sweep import SpoolSweep
+from mam.control_plane.monitor import broker_supervisor, job_checks, monitor
 from mam.control_plane.registry.records import Job
-from mam.control_plane.sessions import runtime as seats
-from mam.control_plane.sessions import sessions
-from mam.control_plane.sessions import state as session_machine
+from mam.control_plane.sessions import runtime, sessions
+from mam.control_plane.sessions import state as session_state
 from mam.wrappers.mux.protocol import LookFailed
 from tests.control_plane.conftest import Desk
 
@@ -57,8 +54,8 @@ def ended_jobs(desk: Desk, count: int, at: int) -> None:
         tx.connection.execute("DELETE FROM jobs WHERE updated_at > ?", (at,))
 
 
-def cards(desk: Desk) -> Cards:
-    return Cards(b"k" * 32, desk.keyring, "fp")
+def cards(desk: Desk) -> PublishedState:
+    return PublishedState(b"k" * 32, desk.keyring, "fp")
 
 
 def test_a_start_publishes_no_card_of_jobs_that_ended_long_ago(desk: Desk) -> None:
@@ -108,12 +105,12 @@ def test_a_delivery_on_its_way_does_not_answer_a_cancel(desk: Desk) -> None:
 
     desk.settle([(EVENTS, before)])
     with desk.mam.registry.view() as view:
-        assert [order.kind for order in view.orders()] == ["cancel"]
+        assert [order.kind for order in view.outbox()] == ["cancel"]
 
     answer = {"state": "submitted", "reason": "cancelled"}
     desk.settle([(EVENTS, desk.runtime("writer", "delivery", answer, job=job.id, attempt=1))])
     with desk.mam.registry.view() as view:
-        assert view.orders() == []
+        assert view.outbox() == []
 
 
 def test_a_verdict_on_one_attempt_does_not_end_the_next(desk: Desk) -> None:
@@ -122,7 +119,7 @@ def test_a_verdict_on_one_attempt_does_not_end_the_next(desk: Desk) -> None:
     jobs.cancel(desk.mam, job.id)
     delegation.retry(desk.mam, job.id)
 
-    watch.act(desk.mam.registry, [], [watch.Verdict(job.id, 1, "lost", "its agent is gone")])
+    job_checks.act(desk.mam.registry, [], [job_checks.PresumedEnd(job.id, 1, "lost", "its agent is gone")])
 
     assert desk.row(job.id).state == "queued"
 
@@ -131,25 +128,25 @@ def test_a_pane_that_is_slow_to_open_is_not_gone(desk: Desk) -> None:
     desk.session(status="starting", pane="", updated_at=now_ms() - 11_000)
 
     with desk.mam.registry.view() as view:
-        assert watch.ended_sessions(desk.mam, view.sessions()) == []
+        assert job_checks.ended_sessions(desk.mam, view.sessions()) == []
 
 
 def test_a_runner_that_speaks_after_it_was_given_up_is_taken_back(desk: Desk) -> None:
     row = desk.session(status="ended", ended_reason="the pane closed before the runner reported")
     seen = Presence(online=True, incarnation="0001", pid=1, start_time="1", boot_id="b", version="1")
 
-    after = session_machine.presence(row, seen, now=1)
+    after = session_state.presence(row, seen, now=1)
 
     assert (after.status, after.ended_reason) == ("running", None)
-    assert session_machine.presence(replace(after, status="ended"), seen, now=1).status == "ended"
-    assert session_machine.presence(replace(row, status="stopped"), seen, now=1).status == "stopped"
+    assert session_state.presence(replace(after, status="ended"), seen, now=1).status == "ended"
+    assert session_state.presence(replace(row, status="stopped"), seen, now=1).status == "stopped"
 
 
 def test_the_end_of_an_earlier_life_does_not_end_this_one(desk: Desk) -> None:
     row = desk.session()
 
-    assert session_machine.signal(row, Signal(name="agent_exited", incarnation="0000"), now=1) == row
-    assert session_machine.signal(row, Signal(name="agent_exited", incarnation="0001"), now=1).status == "ended"
+    assert session_state.signal(row, Signal(name="agent_exited", incarnation="0000"), now=1) == row
+    assert session_state.signal(row, Signal(name="agent_exited", incarnation="0001"), now=1).status == "ended"
 
 
 def test_a_retry_that_fails_leaves_the_report_where_it_was(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -205,7 +202,7 @@ def test_the_password_file_is_written_once_and_replaced_whole(desk: Desk) -> Non
     def keep(password: str) -> tuple[int, str]:
         values = {**desk.mam.settings.values, "MAM_BROKER_PASSWORD": password}
         desk.mam.settings = desk.mam.settings._replace(values=values)
-        keeper._keep_password(desk.mam)
+        broker_supervisor._keep_password(desk.mam)
         path = desk.mam.layout.secrets / "broker-own.password"
         return path.stat().st_mtime_ns, path.read_text().strip()
 
@@ -225,7 +222,7 @@ def test_trouble_with_the_database_does_not_end_the_monitor(desk: Desk) -> None:
 def test_junk_in_a_spool_says_nothing_about_a_job(desk: Desk) -> None:
     desk.session()
     outbox = desk.mam.layout.run_dir("writer") / "outbox"
-    sweep = Sweep(desk.mam.layout.run, desk.inbox)
+    sweep = SpoolSweep(desk.mam.layout.run, desk.inbox)
     (outbox / f"{1:013d}-{'a' * 32}.event").write_bytes(b"jobs/job-99999999\njunk")
     (outbox / f"{1:013d}-{'b' * 32}.beat").write_bytes(b"jobs/job-00000001\nbeat")
 
@@ -238,7 +235,7 @@ def test_free_text_is_not_typed_long_after_its_sender_was_told_that_it_failed(de
     sessions.send(desk.mam, "writer", "hello")
     bus, outbox = Paper(), Outbox(desk.keyring, lambda *_: 60_000)
     with desk.mam.registry.transaction() as tx:
-        tx.put(replace(tx.orders()[0], created_at=now_ms() - 70_000))
+        tx.put(replace(tx.outbox()[0], created_at=now_ms() - 70_000))
 
     with desk.mam.registry.view() as view:
         assert [order.kind for order in outbox.relay(bus, view, 1.0)] == ["say"]  # type: ignore[arg-type]
@@ -254,7 +251,7 @@ def test_an_order_that_was_answered_is_remembered_no_longer(desk: Desk) -> None:
     assert len(outbox._due) == len(bus.sent) == 1
 
     with desk.mam.registry.transaction() as tx:
-        tx.drop(tx.orders()[0])
+        tx.drop(tx.outbox()[0])
     with desk.mam.registry.view() as view:
         outbox.relay(bus, view, 2.0)  # type: ignore[arg-type]
 
@@ -303,8 +300,8 @@ def test_a_multiplexer_that_does_not_answer_is_asked_once_a_look(desk: Desk, mon
             asked.append(1)
             raise LookFailed(server="s", why="no answer within 10 s")
 
-    monkeypatch.setattr(seats, "multiplexer", lambda *_: Wedged())
+    monkeypatch.setattr(runtime, "multiplexer", lambda *_: Wedged())
 
     with desk.mam.registry.view() as view:
-        assert watch.ended_sessions(desk.mam, view.sessions()) == []
+        assert job_checks.ended_sessions(desk.mam, view.sessions()) == []
     assert len(asked) == 1

@@ -5,9 +5,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.conftest import scrub
+from tests.flow.stage import REVIEWERS, Stage
 from tests.support import Root
-
-from .stage import REVIEWERS, Stage
 
 
 @pytest.fixture(scope="module")

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.control_plane.loops import jobs as loop_jobs
-from mam.control_plane.loops import store as loops
-from mam.control_plane.loops.state import State
+from mam.control_plane.loops import store as loop_store
+from mam.control_plane.loops.state import LoopState
 from mam.control_plane.registry.records import LIVE, Job, Loop
 from tests.support import MAM, Root, Said, git, until
 
@@ -131,14 +131,14 @@ class Stage:
 
     def row(self, loop: str) -> Loop:
         with self.root.registry.view() as view:
-            return loops.need(view, loop)
+            return loop_store.need(view, loop)
 
     def row_or_none(self, loop: str) -> Loop | None:
         with self.root.registry.view() as view:
             return view.loop(loop)
 
-    def state(self, loop: str) -> State:
-        return loops.state_of(self.row(loop))
+    def state(self, loop: str) -> LoopState:
+        return loop_store.state_of(self.row(loop))
 
     def job(self, loop: str, number: int, reviewer: str | None = None) -> Job:
         job: Job = self.root.job(loop_jobs.job_id(loop, number, reviewer))
@@ -207,7 +207,9 @@ class Stage:
         session = self.root.session(name)
         os.kill(session.agent_pid, 9)
         until(lambda: self.root.session(name).status == "ended", what=f"{name} is known to be gone")
-        assert not proof.alive(proof.ProcessId(session.agent_pid, session.agent_start, session.boot_id))
+        assert not process_identity.alive(
+            process_identity.ProcessId(session.agent_pid, session.agent_start, session.boot_id)
+        )
 
 
 def main_checkout(folder: Path) -> dict[str, str]:

@@ -8,12 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
+from tests.flow.stage import Stage, main_checkout
+from tests.flow.test_isolation import REPOSITORY, counts
+from tests.flow.test_sessions import BINDING, environ_of
 from tests.support import Root, git, until
-
-from .stage import Stage, main_checkout
-from .test_isolation import REPOSITORY, counts
-from .test_sessions import BINDING, environ_of
 
 PASS = [{"report": "pass"}]
 WORK = "git -c user.name=w -c user.email=w@localhost commit -q --allow-empty -m"
@@ -193,7 +192,7 @@ def test_a6_a_creator_that_died_keeps_its_row_and_is_resumed_at_its_own_place_an
     assert os.readlink(f"/proc/{after.agent_pid}/cwd") == str(tree)
     assert environ_of(after.agent_pid)["WORKSPACE_ROOT"] == str(place.path)
     assert "going on, 1 prompts remembered" in place.mam("agent", "show", NAME).out
-    assert proof.alive(proof.ProcessId(after.agent_pid, after.agent_start, after.boot_id))
+    assert process_identity.alive(process_identity.ProcessId(after.agent_pid, after.agent_start, after.boot_id))
     assert place.mam("job", "wait", place.delegate(NAME)).code == 0
 
 

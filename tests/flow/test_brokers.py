@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from mam.broker.bus.protocol import Message
-from mam.broker.nats import process as server
+from mam.broker.nats import process as nats_server
 from tests.support import Root, until
 
 README = Path(__file__).parents[2] / "README.md"
@@ -57,7 +57,7 @@ def test_a_job_travels_over_a_broker_of_ones_own(root: Root, mosquitto: Callable
     done = root.mam("job", "wait", root.delegate(), "--timeout", "30", "--json")
 
     assert done.code == 0, done.err
-    assert server.running(root.parts.layout.broker) is None
+    assert nats_server.running(root.parts.layout.broker) is None
     assert root.mam("doctor").code == 0
 
 

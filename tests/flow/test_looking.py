@@ -11,9 +11,9 @@ import pytest
 
 from mam.broker.bus.mqtt import MqttBus
 from mam.broker.envelope import topics
-from mam.broker.host import process_identity as proof
-from mam.broker.nats import process as server
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.broker.host import process_identity
+from mam.broker.nats import process as nats_server
+from mam.control_plane.control_root import monitor_process
 from mam.control_plane.registry.records import Finding
 from mam.wrappers.runner.relay import body_of
 from tests.support import MAM, Root, until
@@ -169,8 +169,8 @@ def test_an_answer_that_waits_for_its_turn_is_not_typed_after_the_job(root: Root
 def test_a_card_of_a_job_that_nobody_knows_is_cleared_from_the_broker(root: Root) -> None:
     root.ok("up")
     layout, topic = root.parts.layout, "jobs/job-99999999/state"
-    running = until(lambda: server.running(layout.broker))
-    bus = MqttBus(server.endpoint(layout.secrets, running.port, "control"), topics.root(root.parts.fingerprint))
+    running = until(lambda: nats_server.running(layout.broker))
+    bus = MqttBus(nats_server.endpoint(layout.secrets, running.port, "control"), topics.root(root.parts.fingerprint))
     seen: list[bytes] = []
     try:
         bus.subscribe("jobs/+/state", lambda message: seen.append(message.payload) if message.topic == topic else None)
@@ -186,7 +186,7 @@ def test_why_knows_the_monitor_and_what_a_finding_is_about(root: Root) -> None:
     root.ok("up")
     assert root.ok("why", "monitor")["state"] == root.ok("why", "broker")["state"] == "running"
     root.agent()
-    daemon.end(root.parts.layout)
+    monitor_process.end(root.parts.layout)
     assert (root.ok("why", "monitor")["state"], root.ok("why", "broker")["next"]) == ("not running", "mam up")
 
     with root.registry.transaction() as tx:
@@ -215,7 +215,7 @@ def test_why_of_a_job_that_no_monitor_moves_says_so(root: Root) -> None:
 
 def test_a_monitor_that_was_stopped_is_said_to_stand_still_with_what_wakes_it(root: Root) -> None:
     root.ok("up")
-    known = daemon.look(root.parts.layout)
+    known = monitor_process.look(root.parts.layout)
     assert known is not None
     wake = f"kill -CONT {known.process.pid}"
 
@@ -233,7 +233,7 @@ def test_a_monitor_that_was_stopped_is_said_to_stand_still_with_what_wakes_it(ro
 
 def test_a_broker_that_was_stopped_is_said_to_answer_nobody_before_anybody_misses_it(root: Root) -> None:
     root.ok("up")
-    running = until(lambda: server.running(root.parts.layout.broker))
+    running = until(lambda: nats_server.running(root.parts.layout.broker))
     wake = f"kill -CONT {running.pid}"
 
     with root.asleep(running.pid):
@@ -381,12 +381,12 @@ def test_a_directory_that_was_removed_is_named_with_the_way_back(root: Root, tmp
 
 def test_a_monitor_whose_registry_was_removed_ends(root: Root) -> None:
     root.mam("up")
-    known = daemon.look(root.parts.layout)
+    known = monitor_process.look(root.parts.layout)
     assert known is not None
 
     shutil.rmtree(root.path / ".mam")
 
-    until(lambda: not proof.alive(known.process), what="the monitor ended")
+    until(lambda: not process_identity.alive(known.process), what="the monitor ended")
     for pid in pids_below(root.path):
         os.kill(pid, signal.SIGKILL)
 

@@ -10,10 +10,9 @@ import pytest
 
 from mam.control_plane.loops import jobs as loop_jobs
 from mam.control_plane.loops import locks as loop_locks
-from mam.control_plane.monitor import repository_checks as repo_watch
+from mam.control_plane.monitor import repository_checks
+from tests.flow.stage import REVIEWERS, Stage, main_checkout
 from tests.support import Root, git, until
-
-from .stage import REVIEWERS, Stage, main_checkout
 
 PASS, GATE = [{"report": "pass"}], {"gate": "gate"}
 
@@ -368,12 +367,12 @@ def test_trees_that_a_dead_loop_left_behind_are_removed_when_nobody_came_back(st
     assert len(stage.benches()) == 2  # git's word of it and the folder
     os.utime(stage.root.parts.layout.reviews / loop, (1, 1))  # an hour later
     with stage.root.registry.view() as view:
-        assert repo_watch.sweep(stage.root.parts, view) == [], "its reviewer is at work in it"
+        assert repository_checks.sweep(stage.root.parts, view) == [], "its reviewer is at work in it"
     stage.go(loop, "gate")
     stage.idle("rev-a")
 
     with stage.root.registry.view() as view:
-        assert repo_watch.sweep(stage.root.parts, view) == [loop]  # as the monitor does now and then
+        assert repository_checks.sweep(stage.root.parts, view) == [loop]  # as the monitor does now and then
 
     assert stage.benches() == []
     done = stage.resume(loop)  # what was said about a tree that is gone does not count, so it is asked again

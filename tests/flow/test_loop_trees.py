@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.flow.stage import REVIEWERS, Stage, main_checkout
 from tests.support import git, until
-
-from .stage import REVIEWERS, Stage, main_checkout
 
 PASS = [{"report": "pass"}]
 OURS = "git -c user.name=r -c user.email=r@localhost"

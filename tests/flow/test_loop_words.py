@@ -7,11 +7,10 @@ from collections.abc import Iterator
 import pytest
 
 from mam.control_plane.loops import files as loop_files
-from mam.control_plane.loops.state import Round, State
-from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.loops.state import LoopState, Round
+from mam.control_plane.sessions import runtime
+from tests.flow.stage import Stage
 from tests.support import MAM, until
-
-from .stage import Stage
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def test_a_question_on_a_reviewers_screen_is_told_once_with_the_command_that_sho
     assert why["because"].endswith(f"the screen of {asker} asks for a permission")
     assert (why["awaited"], why["next"]) == ("a person", f"mam agent show {asker}")
     session = stage.root.session(asker)
-    seats.multiplexer(stage.root.parts, session).press(session.pane, "Enter")
+    runtime.multiplexer(stage.root.parts, session).press(session.pane, "Enter")
     _, rest = child.communicate(timeout=90)
     assert child.returncode == 0 and "asks for a permission" not in rest
 
@@ -81,7 +80,7 @@ def test_what_was_promoted_already_is_no_next_step(stage: Stage) -> None:
 
 
 def test_a_round_without_a_commit_is_not_shown_as_one() -> None:
-    state = State(("a",), "writer", 3, rounds=(Round(1, work=True),))
+    state = LoopState(("a",), "writer", 3, rounds=(Round(1, work=True),))
     assert loop_files.rounds_table(state) == [["1", "-", "-", "-"]]
 
 

@@ -11,10 +11,9 @@ import pytest
 from mam.broker.bus.protocol import Message
 from mam.broker.envelope.signing import unseal
 from mam.control_plane.control_root.keyring import Keyring
-from mam.control_plane.messaging import published_state as cards
+from mam.control_plane.messaging import published_state
+from tests.flow.stage import REVIEWERS, Stage, main_checkout
 from tests.support import Root, git, until
-
-from .stage import REVIEWERS, Stage, main_checkout
 
 PASS, REFUSE = [{"report": "pass"}], [{"report": "not_pass"}]
 
@@ -473,7 +472,9 @@ def test_a_viewer_sees_the_loops_card_from_its_beginning_to_its_end(stage: Stage
     def note(message: Message) -> None:
         if message.topic == topic and message.payload:
             ring = {"k1": Keyring(mam.layout).control()}
-            body = unseal(message.payload, keyring=ring, use=cards.USE_CARD, scope=mam.fingerprint, topic=topic)
+            body = unseal(
+                message.payload, keyring=ring, use=published_state.USE_CARD, scope=mam.fingerprint, topic=topic
+            )
             seen.append(body["data"])
 
     bus = stage.root.viewer()

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.flow.stage import Stage
 from tests.support import until
-
-from .stage import Stage
 
 GATED = [{"gate": "gate"}, {"report": "pass"}]
 

@@ -9,8 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from mam.control_plane.control_root import monitor_process as daemon
-from mam.control_plane.control_root import service
+from mam.control_plane.control_root import monitor_process, service
 from tests.support import Root
 
 # Notes what it is asked for. Where `fails` holds a word that it is given, it fails, as without a session.
@@ -78,11 +77,11 @@ def test_an_install_that_fails_leaves_the_earlier_one_as_it_was(root: Root, mana
 
 def test_an_installed_monitor_takes_the_place_of_the_one_that_runs(root: Root, manager: Manager) -> None:
     root.ok("up")
-    assert daemon.look(root.parts.layout) is not None
+    assert monitor_process.look(root.parts.layout) is not None
 
     root.ok("monitor", "install")
 
-    assert daemon.look(root.parts.layout) is None  # this manager starts nothing
+    assert monitor_process.look(root.parts.layout) is None  # this manager starts nothing
 
 
 def test_where_no_service_can_be_started_a_monitor_runs_on(root: Root, manager: Manager, tmp_path: Path) -> None:
@@ -91,7 +90,7 @@ def test_where_no_service_can_be_started_a_monitor_runs_on(root: Root, manager: 
 
     assert root.mam("monitor", "install").code == 1
 
-    assert daemon.look(root.parts.layout) is not None
+    assert monitor_process.look(root.parts.layout) is not None
 
 
 def test_a_uninstall_without_its_manager_removes_the_file_all_the_same(

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mam.broker.host import process_identity as proof
-from mam.control_plane.control_root import monitor_process as daemon
-from mam.control_plane.sessions import runtime as seats
+from mam.broker.host import process_identity
+from mam.control_plane.control_root import monitor_process
+from mam.control_plane.sessions import runtime
 from tests.support import MAM, Root, git, repository, until
 
 BINDING = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "MAM_JOBS_DIR", "DELEGATE_JOB_LOGS_DIR")
@@ -118,7 +118,7 @@ def test_a_stopped_agent_is_gone_keeps_its_memory_and_stopping_twice_is_harmless
 
     assert [root.mam("agent", "stop", "writer").code for _ in range(2)] == [0, 0]
 
-    assert [proof.start_time(pid) for pid in pids] == [None, None]
+    assert [process_identity.start_time(pid) for pid in pids] == [None, None]
     assert root.session("writer").status == "stopped"
     assert root.mam("agent", "resume", "writer").code == 0
     job = root.delegate()
@@ -161,7 +161,7 @@ def test_a_killed_runner_takes_its_agent_along_and_is_noticed(root: Root) -> Non
     os.kill(row.pid, signal.SIGKILL)
 
     until(lambda: root.session("writer").status == "ended")
-    until(lambda: proof.start_time(row.agent_pid) is None)
+    until(lambda: process_identity.start_time(row.agent_pid) is None)
     assert "without a word" in root.session("writer").ended_reason
 
 
@@ -194,7 +194,7 @@ def test_there_is_one_monitor_however_many_start_it_and_from_wherever(root: Root
 
     assert [child.wait(120) for child in starts] == [0] * 6
 
-    known = daemon.look(root.parts.layout)
+    known = monitor_process.look(root.parts.layout)
     assert known is not None
     until(lambda: _monitors(root) == [str(known.process.pid)], what="those that came second have ended")
     assert os.readlink(f"/proc/{known.process.pid}/cwd") == str(root.path)
@@ -225,7 +225,7 @@ def test_the_opt_out_is_respected_by_every_verb_that_starts_a_monitor(root: Root
         ["why", "writer"],
     ):
         root.mam(*words, env=closed)
-        assert daemon.look(root.parts.layout) is None, words
+        assert monitor_process.look(root.parts.layout) is None, words
 
 
 def test_the_monitor_starts_its_broker_again(root: Root) -> None:
@@ -341,7 +341,7 @@ def test_a_newcomers_adapter_needs_one_file_of_its_own(root: Root, monkeypatch: 
 def test_every_part_of_a_session_can_be_gone_before_it_is_stopped(root: Root) -> None:
     root.agent()
     row = root.session("writer")
-    seats.multiplexer(root.parts, row).close(row.pane, seats.tag(root.parts, "writer"))
+    runtime.multiplexer(root.parts, row).close(row.pane, runtime.tag(root.parts, "writer"))
     root.mam("down")
 
     assert [root.mam("agent", "stop", "writer").code for _ in range(2)] == [0, 0]
@@ -356,7 +356,7 @@ def test_a_workspace_server_is_never_shared(make_root: Callable[..., Root], need
 
     assert one.session("writer").mux_server != two.session("writer").mux_server
     assert one.mam("agent", "stop", "writer").code == 0
-    assert seats.alive(two.session("writer"))
+    assert runtime.alive(two.session("writer"))
 
 
 def test_attach_shows_the_agents_pane_in_a_terminal_until_its_person_leaves(
@@ -387,7 +387,7 @@ def test_attach_shows_the_agents_pane_in_a_terminal_until_its_person_leaves(
         person.kill()
         os.close(master)
 
-    assert person.returncode == 0 and seats.alive(root.session("writer"))
+    assert person.returncode == 0 and runtime.alive(root.session("writer"))
 
 
 def test_a_pane_whose_number_another_agent_has_now_is_never_taken_for_the_old_ones(

@@ -6,11 +6,10 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from mam.broker.host import process_identity as proof
-from mam.broker.nats import process as server
-from mam.control_plane.control_root import monitor_process as daemon
-from mam.control_plane.sessions import lifecycle as lives
-from mam.control_plane.sessions import runtime as seats
+from mam.broker.host import process_identity
+from mam.broker.nats import process as nats_server
+from mam.control_plane.control_root import monitor_process
+from mam.control_plane.sessions import lifecycle, runtime
 from tests.support import MAM, Root, run_mam, until
 
 HANG = [{"started": {}}, {"hang": {}}]
@@ -46,7 +45,7 @@ def test_a_stop_that_meets_a_resume_leaves_nothing_behind(root: Root) -> None:
             stopping.append(begin(root, "agent", "stop", "writer"))
             time.sleep(1)
 
-    lives.resume(root.parts, "writer", say=say)
+    lifecycle.resume(root.parts, "writer", say=say)
 
     assert stopping[0].wait(120) == 0
     assert root.session("writer").status == "stopped"
@@ -89,8 +88,8 @@ def test_a_copy_does_not_touch_the_original(root: Root, tmp_path: Path) -> None:
     root.agent()
     copy = tmp_path / "copy"
     subprocess.run(["cp", "-r", str(root.path), str(copy)], check=True)
-    monitor = daemon.look(root.parts.layout)
-    broker = server.running(root.parts.layout.broker)
+    monitor = monitor_process.look(root.parts.layout)
+    broker = nats_server.running(root.parts.layout.broker)
     assert monitor is not None and broker is not None
 
     for words in (
@@ -105,9 +104,9 @@ def test_a_copy_does_not_touch_the_original(root: Root, tmp_path: Path) -> None:
         assert run_mam(*words, cwd=copy, env=root.env).code == 2, words
     assert run_mam("init", "--copied", cwd=copy, env=root.env).code == 0
 
-    assert proof.alive(monitor.process)
-    assert seats.alive(root.session("writer"))
-    assert server.running(root.parts.layout.broker) == broker
+    assert process_identity.alive(monitor.process)
+    assert runtime.alive(root.session("writer"))
+    assert nats_server.running(root.parts.layout.broker) == broker
     assert not list((copy / ".mam" / "jobs").iterdir())
     assert run_mam("status", cwd=copy, env=root.env).code == 0
 
@@ -169,7 +168,7 @@ def test_the_job_of_an_agent_that_was_started_anew_is_lost_and_the_agent_is_not(
     root.agent("writer", *HANG)
     job = root.delegate()
     until(lambda: root.job(job).state == "running")
-    monitor = daemon.look(root.parts.layout)
+    monitor = monitor_process.look(root.parts.layout)
     assert monitor is not None
     with root.asleep(monitor.process.pid):  # it sees nothing of what comes between
         root.ok("agent", "stop", "writer", "--force")

@@ -4,8 +4,7 @@ import sqlite3
 
 import pytest
 
-from mam.control_plane.registry import database
-from mam.control_plane.registry import migrations as schema
+from mam.control_plane.registry import database, migrations
 from tests.support import Root
 
 
@@ -15,7 +14,7 @@ def make_older(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
     with sqlite3.connect(path) as now:
         facts = now.execute("SELECT name, value FROM meta").fetchall()
     with monkeypatch.context() as past:
-        past.setattr(schema, "VERSION", schema.VERSION - 1)
+        past.setattr(migrations, "VERSION", migrations.VERSION - 1)
         older = database.fresh(path.with_suffix(".older"))
         older.executemany("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", facts)
         older.commit()
@@ -39,5 +38,5 @@ def test_up_brings_an_older_registry_to_this_version_and_replaces_its_monitor(
 
     assert after != before
     assert root.ok("status")["monitor"]["pid"] == after
-    assert len(list((root.path / ".mam" / "backups").glob(f"registry-schema{schema.VERSION - 1}-*.db"))) == 1
+    assert len(list((root.path / ".mam" / "backups").glob(f"registry-schema{migrations.VERSION - 1}-*.db"))) == 1
     assert root.ok("up")["monitor_pid"] == after

@@ -13,12 +13,11 @@ from typing import Any
 
 import pytest
 
-from mam.broker.host import process_identity as proof
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.broker.host import process_identity
+from mam.control_plane.control_root import monitor_process
+from tests.flow.test_sessions import BINDING, environ_of
 from tests.hidden import FILE, commit, family, write
 from tests.support import MAM, Root, git, repository, until
-
-from .test_sessions import BINDING, environ_of
 
 DOCS = Path(__file__).parents[2] / "docs"
 HANG = ({"started": {}}, {"hang": {}})
@@ -513,7 +512,7 @@ class TestPanes:
         assert own["MAM_NO_SUBSCRIBER_DAEMON"] == "1"
         assert not {"GIT_DIR", "GIT_INDEX_FILE"} & own.keys()
         assert os.readlink(f"/proc/{session.agent_pid}/cwd") == str(tree)
-        monitor = daemon.look(root.parts.layout)
+        monitor = monitor_process.look(root.parts.layout)
         assert monitor is not None and os.readlink(f"/proc/{monitor.process.pid}/cwd") == str(root.path)
         assert own["WORKSPACE_ROOT"] == str(root.path) == environ_of(session.pid)["WORKSPACE_ROOT"]
 
@@ -530,7 +529,7 @@ class TestPanes:
         subprocess.run([MAM, "status"], cwd=tree, env=environ, capture_output=True, check=True)
 
         assert job in (tree / "jobs.txt").read_text()
-        assert daemon.look(root.parts.layout) is None
+        assert monitor_process.look(root.parts.layout) is None
         assert not (tree / ".mam").exists()
 
     @pytest.mark.req("M51")
@@ -745,7 +744,7 @@ class TestRemoving:
         gone = root.ok("worktree", "remove", "one", "--stop")
 
         assert gone == {"name": "one", "branch": "one", "head": sha, "saved": None, "stopped": [name]}
-        assert proof.start_time(runner) is None
+        assert process_identity.start_time(runner) is None
         assert (root.session(name).status, root.job(job).state) == ("stopped", "cancelled")
         assert not tree.parent.exists() and git(root.path, "rev-parse", "one") == sha
         assert (row(root).state, row(root).head_sha) == ("removed", sha)
@@ -773,7 +772,7 @@ class TestRemoving:
             said = root.mam(*words)
             assert said.code == 0 and "Traceback" not in said.err, said.err
         assert refused(root, "worktree", "remove", "one")["code"] == "unknown_worktree"
-        until(lambda: daemon.look(root.parts.layout))
+        until(lambda: monitor_process.look(root.parts.layout))
         with root.registry.view() as view:
             assert view.findings() == []
 

@@ -25,10 +25,9 @@ from mam.broker.bus.url import Endpoint
 from mam.broker.envelope import keys, topics
 from mam.broker.envelope.payloads import Producer
 from mam.broker.envelope.signing import seal
-from mam.broker.nats import process as server
-from mam.control_plane.control_root import monitor_process as daemon
-from mam.control_plane.monitor import broker_supervisor as keeper
-from mam.control_plane.monitor import monitor
+from mam.broker.nats import process as nats_server
+from mam.control_plane.control_root import monitor_process
+from mam.control_plane.monitor import broker_supervisor, monitor
 from mam.control_plane.monitor.monitor import Monitor
 from tests.control_plane.conftest import Desk
 from tests.support import Root, until
@@ -40,9 +39,9 @@ HANG: list[dict[str, Any]] = [{"started": {}}, {"hang": {}}]
 def bus_of(root: Root, user: str = "control") -> MqttBus:
     """One more client of the embedded broker; the caller closes it."""
     layout = root.parts.layout
-    running = server.running(layout.broker)
+    running = nats_server.running(layout.broker)
     assert running is not None
-    bus = MqttBus(server.endpoint(layout.secrets, running.port, user), topics.root(root.parts.fingerprint))
+    bus = MqttBus(nats_server.endpoint(layout.secrets, running.port, user), topics.root(root.parts.fingerprint))
     bus.wait_ready(30)
     return bus
 
@@ -110,7 +109,7 @@ class TestFloods:
 
     def test_a_packet_over_the_brokers_limit_ends_its_sender_and_nobody_else(self, root: Root) -> None:
         root.agent()
-        known = daemon.look(root.parts.layout)
+        known = monitor_process.look(root.parts.layout)
         bus = bus_of(root, "runner")
         for size in (300_000, 900_000, 3_000_000):
             bus.publish(topics.job(JOB), b"x" * size)
@@ -119,7 +118,7 @@ class TestFloods:
 
         assert root.mam("job", "wait", root.delegate(), "--timeout", "60").code == 0
         bus.close(flush_s=0)
-        assert daemon.look(root.parts.layout) == known
+        assert monitor_process.look(root.parts.layout) == known
 
 
 class TestForgetfulness:
@@ -127,7 +126,7 @@ class TestForgetfulness:
         root.agent("writer", {"started": {}}, {"wait": 4}, {"report": {"text": "done"}})
         job = root.delegate()
         until(lambda: root.job(job).state == "running")
-        running = server.running(root.parts.layout.broker)
+        running = nats_server.running(root.parts.layout.broker)
         assert running is not None
         os.kill(running.pid, signal.SIGSTOP)  # so that nobody starts it before its store is gone
         shutil.rmtree(root.parts.layout.broker / "store")
@@ -226,9 +225,9 @@ class TestStrangeClients:
         ours.subscribe("probe/+", got.append)
         ours.wait_ready(30)
         layout = root.parts.layout
-        running = server.running(layout.broker)
+        running = nats_server.running(layout.broker)
         assert running is not None
-        there = server.endpoint(layout.secrets, running.port, "viewer")
+        there = nats_server.endpoint(layout.secrets, running.port, "viewer")
         twin = paho.Client(
             CallbackAPIVersion.VERSION2, client_id=ours._client._client_id.decode(), protocol=paho.MQTTv311
         )
@@ -342,7 +341,7 @@ class TestSilence:
 
         bus.publish("jobs/x", b"y")
 
-        until(lambda: bus.unanswered >= keeper.UNANSWERED, what="connections without an answer are counted")
+        until(lambda: bus.unanswered >= broker_supervisor.UNANSWERED, what="connections without an answer are counted")
         bus.close(flush_s=0)
 
     @pytest.mark.parametrize("mute", [True], indirect=True)

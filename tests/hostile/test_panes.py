@@ -19,14 +19,14 @@ from typing import Any
 import pytest
 
 from mam.agents import scripted
-from mam.broker.envelope.events import Say
+from mam.broker.envelope.events import FreeText
 from mam.broker.envelope.payloads import now_ms
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.control_plane.monitor import reconcile
-from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions import runtime
 from mam.wrappers.mux.protocol import LookFailed, Pane, PaneGone
 from mam.wrappers.runner.agent_process import bare_shell
-from mam.wrappers.runner.delivery import Delivery, Ledger, Outcome
+from mam.wrappers.runner.delivery import Delivery, DeliveryOutcome, Ledger
 from tests.contract.panes import Desk as Panes
 from tests.contract.panes import tmux
 from tests.support import Root, repository, until
@@ -296,7 +296,7 @@ class TestDelivery:
     def test_an_enter_that_a_real_composer_swallowed_is_pressed_again_and_the_text_is_not(self, panes: Panes) -> None:
         pane, out = composer(panes, swallows=2)
 
-        assert deliver(panes, pane, "do it") == Outcome("submitted")
+        assert deliver(panes, pane, "do it") == DeliveryOutcome("submitted")
 
         assert until(lambda: json.loads(out.read_text())) == ["do it"]
 
@@ -387,7 +387,7 @@ class TestDeadAndWedged:
         for name in ("one", "two"):
             tmux_root.agent(name)
         pid = int(tmux(server(tmux_root), "display-message", "-p", "#{pid}"))
-        holder = proof.of(pid)
+        holder = process_identity.of(pid)
         os.kill(pid, signal.SIGKILL)
         assert holder is not None
 
@@ -446,12 +446,12 @@ class TestDeadAndWedged:
 
 
 def panes_of(root: Root) -> Any:
-    return seats.multiplexer(root.parts, root.session("writer"))
+    return runtime.multiplexer(root.parts, root.session("writer"))
 
 
 def orders(root: Root) -> list[Any]:
     with root.registry.view() as view:
-        return view.orders()
+        return view.outbox()
 
 
 def dispatch(root: Root, job: str) -> str:
@@ -468,10 +468,10 @@ def composer(panes: Panes, *, swallows: int) -> tuple[Pane, Path]:
     return pane, out
 
 
-def deliver(panes: Panes, pane: Pane, text: str) -> Outcome:
+def deliver(panes: Panes, pane: Pane, text: str) -> DeliveryOutcome:
     """Bring *text* to a pane on the real clock."""
     ledger = Ledger(panes.folder / "deliveries")
-    order = Say(prompt=text, deliver_within_s=20)
+    order = FreeText(prompt=text, deliver_within_s=20)
     delivery = Delivery(
         *("send-1", 1, order),
         agent=scripted,
@@ -481,5 +481,5 @@ def deliver(panes: Panes, pane: Pane, text: str) -> Outcome:
         in_foreground=lambda: True,
         now=time.monotonic(),
     )
-    found: Outcome = until(lambda: delivery.step(time.monotonic()))
+    found: DeliveryOutcome = until(lambda: delivery.step(time.monotonic()))
     return found

@@ -12,20 +12,20 @@ from pathlib import Path
 
 import pytest
 
-from mam.agents.protocol import Signal as AgentSignal
+from mam.agents.protocol import ScreenState as AgentSignal
 from mam.broker.envelope import topics
-from mam.broker.envelope.events import Say, Signal
+from mam.broker.envelope.events import FreeText, Signal
 from mam.broker.envelope.payloads import now_ms
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.control_plane.jobs import delegate as delegation
-from mam.control_plane.monitor import job_checks as watch
+from mam.control_plane.monitor import job_checks
 from mam.control_plane.monitor.monitor import Monitor
-from mam.control_plane.sessions import runtime as seats
-from mam.control_plane.sessions import state as session_machine
+from mam.control_plane.sessions import runtime
+from mam.control_plane.sessions import state as session_state
 from mam.wrappers.runner.delivery import Ledger
 from tests.control_plane.conftest import Desk
 from tests.support import Root, until
-from tests.wrappers.terminal import Terminal
+from tests.wrappers.runner.terminal import Terminal
 
 EVENTS = topics.events("writer")
 HOUR_S = 3600
@@ -37,7 +37,7 @@ class Night:
 
     def __init__(self, desk: Desk) -> None:
         self.desk = desk
-        me = proof.me()  # a runner that lives
+        me = process_identity.me()  # a runner that lives
         desk.session(pid=me.pid, pid_start=me.start, boot_id=me.boot, presence="online")
         self.job = delegation.delegate(desk.mam, "writer", "do it", job_id="job-00000001", limits=LIMITS)
         desk.clock = now_ms()
@@ -216,8 +216,8 @@ class TestClocks:
     def test_a_life_that_begins_after_the_clock_was_set_back_is_the_younger_one(self, desk: Desk) -> None:
         ahead = f"{now_ms() + 600_000:013x}-ffffffff"
 
-        assert seats.new_incarnation(after=ahead) > ahead
-        assert seats.new_incarnation(after="0001") > "0001"
+        assert runtime.new_incarnation(after=ahead) > ahead
+        assert runtime.new_incarnation(after="0001") > "0001"
 
 
 class TestSilence:
@@ -248,7 +248,7 @@ class TestEnds:
         desk.session(screen="ready")
         exited = {"name": "agent_exited", "exit_code": 3, "evidence": "no such model", "incarnation": "0001"}
         wire = desk.runtime("writer", "signal", exited)
-        watch.act(desk.mam.registry, [watch.Ended("writer", "0001", "the runner ended without a word")], [])
+        job_checks.act(desk.mam.registry, [job_checks.Ended("writer", "0001", "the runner ended without a word")], [])
 
         desk.settle([(EVENTS, wire)])
 
@@ -261,7 +261,7 @@ class TestEnds:
     def test_nothing_shows_a_ready_screen_once_its_agent_is_gone(self, desk: Desk) -> None:
         desk.session(screen="ready")
         late = desk.runtime("writer", "signal", {"name": "screen", "state": "ready", "incarnation": "0001"})
-        watch.act(desk.mam.registry, [watch.Ended("writer", "0001", "the runner ended without a word")], [])
+        job_checks.act(desk.mam.registry, [job_checks.Ended("writer", "0001", "the runner ended without a word")], [])
 
         desk.settle([(EVENTS, late)])
 
@@ -282,7 +282,7 @@ class TestEnds:
     def test_the_end_of_an_earlier_life_that_was_looked_up_before_does_not_end_this_one(self, desk: Desk) -> None:
         desk.session(incarnation="0002", status="starting")
 
-        watch.act(desk.mam.registry, [watch.Ended("writer", "0001", "the machine was restarted")], [])
+        job_checks.act(desk.mam.registry, [job_checks.Ended("writer", "0001", "the machine was restarted")], [])
 
         with desk.mam.registry.view() as view:
             row = view.session("writer")
@@ -291,7 +291,7 @@ class TestEnds:
     def test_a_stopped_session_is_not_said_to_have_ended_by_itself(self, desk: Desk) -> None:
         row = desk.session(status="stopped")
 
-        assert session_machine.signal(row, Signal(name="agent_exited", incarnation="0001"), now=1) == row
+        assert session_state.signal(row, Signal(name="agent_exited", incarnation="0001"), now=1) == row
 
     def test_an_agent_that_dies_at_its_start_has_no_ready_screen(self, root: Root) -> None:
         script = "echo welcome; sleep 1; echo no such model >&2; exit 3"
@@ -342,7 +342,7 @@ class TestStoppedRunners:
     def test_a_delivery_that_was_stopped_while_it_waited_pastes_nothing_after_its_time(self, tmp_path: Path) -> None:
         terminal, ledger = Terminal(), Ledger(tmp_path / "deliveries")
         terminal.signal = AgentSignal.WORKING
-        delivery = terminal.delivery(Say(prompt="do it", deliver_within_s=30), ledger)
+        delivery = terminal.delivery(FreeText(prompt="do it", deliver_within_s=30), ledger)
         assert terminal.drive(delivery, until=5.0) is None
 
         terminal.signal = AgentSignal.READY

@@ -21,17 +21,15 @@ from mam.broker import spool
 from mam.broker.envelope import keys, topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import BadName
-from mam.broker.host import process_identity as proof
-from mam.broker.host import rotated_log as logs
-from mam.broker.nats import process as server
-from mam.control_plane.control_root import monitor_process as daemon
-from mam.control_plane.messaging.published_state import Cards
-from mam.control_plane.messaging.spool_sweep import Sweep
+from mam.broker.host import process_identity, rotated_log
+from mam.broker.nats import process as nats_server
+from mam.control_plane.control_root import monitor_process
+from mam.control_plane.messaging.published_state import PublishedState
+from mam.control_plane.messaging.spool_sweep import SpoolSweep
 from mam.control_plane.monitor import monitor
 from mam.control_plane.registry import audit
 from mam.control_plane.registry.audit import AuditLog
-from mam.control_plane.sessions import lifecycle as lives
-from mam.control_plane.sessions import sessions_yaml as projection
+from mam.control_plane.sessions import lifecycle, sessions_yaml
 from mam.control_plane.sessions.lookup import UnknownSession
 from mam.wrappers.runner.delivery import Ledger
 from tests.control_plane.conftest import Desk
@@ -56,7 +54,7 @@ class TestReusedPids:
     """Each record names a pid that is somebody else's now: another start time, or another machine's boot."""
 
     def identities(self, pid: int) -> list[dict[str, str]]:
-        mine = proof.of(pid)
+        mine = process_identity.of(pid)
         assert mine is not None
         return [{"start": "1", "boot": mine.boot}, {"start": mine.start, "boot": "another-machine"}]
 
@@ -70,7 +68,7 @@ class TestReusedPids:
         assert root.mam("up").code == 0
 
         assert other.poll() is None
-        known = daemon.look(root.parts.layout)
+        known = monitor_process.look(root.parts.layout)
         assert known is not None and known.process.pid != other.pid
 
     @pytest.mark.parametrize("which", [0, 1], ids=["start time", "boot"])
@@ -83,7 +81,7 @@ class TestReusedPids:
             tx.put(replace(row, boot_id=found["boot"]))
 
         for _ in range(2):
-            assert lives.stop(desk.mam, "writer").status == "stopped"
+            assert lifecycle.stop(desk.mam, "writer").status == "stopped"
 
         assert other.poll() is None
 
@@ -145,7 +143,7 @@ class TestTornFiles:
 
         (run / "monitor.json").write_text("{")
         root.ok("down")
-        assert daemon.look(root.parts.layout) is None and server.running(root.parts.layout.broker) is None
+        assert monitor_process.look(root.parts.layout) is None and nats_server.running(root.parts.layout.broker) is None
 
     @pytest.mark.parametrize("junk", ["5", "[]", "null", '"text"', "{", ""])
     def test_a_line_of_the_audit_log_that_is_no_entry_does_not_end_the_monitor(
@@ -215,7 +213,7 @@ class TestTornFiles:
         (outbox / f"{1:013d}-{'a' * 32}.event").write_bytes(content)
         spool.write(outbox, "b" * 32, topics.job(JOB), desk.wire(JOB, "started"))
 
-        Sweep(desk.mam.layout.run, desk.inbox).once(live=set())
+        SpoolSweep(desk.mam.layout.run, desk.inbox).once(live=set())
 
         assert desk.row(JOB).state == "running"
         assert [entry.id for entry in spool.entries(outbox)] == ["a" * 32]
@@ -230,7 +228,7 @@ class TestTornFiles:
         (outbox / f"{1:013d}-{'e' * 32}.event").symlink_to(outbox / "nowhere")
         spool.write(outbox, "b" * 32, topics.job(JOB), desk.wire(JOB, "started"))
 
-        Sweep(desk.mam.layout.run, desk.inbox).once(live=set())
+        SpoolSweep(desk.mam.layout.run, desk.inbox).once(live=set())
 
         assert desk.row(JOB).state == "running"
 
@@ -256,7 +254,7 @@ class TestPaths:
 
     def test_one_control_root_by_two_paths_has_one_monitor(self, root: Root, link: Path) -> None:
         assert root.mam("up").code == 0
-        known = daemon.look(root.parts.layout)
+        known = monitor_process.look(root.parts.layout)
         assert known is not None
 
         up = root.mam("up", "--root", str(link), "--json")
@@ -264,7 +262,7 @@ class TestPaths:
         assert (up.code, up.json["monitor_pid"]) == (0, known.process.pid)
         down = root.mam("down", "--root", str(link), "--json")
         assert (down.code, down.json["monitor"]) == (0, True)
-        assert not proof.alive(known.process)
+        assert not process_identity.alive(known.process)
 
     def test_an_agent_that_was_made_by_one_path_is_served_by_the_other(self, root: Root, link: Path) -> None:
         root.agent()
@@ -342,7 +340,7 @@ class TestTimes:
                 shown.append(topic)
                 return True
 
-        cards = Cards(b"k" * 32, desk.keyring, "fp")
+        cards = PublishedState(b"k" * 32, desk.keyring, "fp")
         with desk.mam.registry.transaction() as tx:
             tx.put(replace(job, updated_at=now_ms() + 600_000))  # written while the clock was ahead
         with desk.mam.registry.view() as view:
@@ -447,7 +445,7 @@ class TestHandEditedSessions:
 
     def text(self, desk: Desk, *, head: str = HEAD, entry: str = ENTRY, **changes: str) -> str:
         with desk.mam.registry.view() as view:
-            row, generation = view.session("writer"), projection.generation(view)
+            row, generation = view.session("writer"), sessions_yaml.generation(view)
         assert row is not None
         quoted = {"server": json.dumps(row.mux_server), "cwd": json.dumps(row.cwd)}
         fields = {"name": '"writer"', "role": '"creator"', "conversation": "null", **quoted, **changes}
@@ -457,7 +455,7 @@ class TestHandEditedSessions:
     def take(self, desk: Desk, text: str) -> list[str]:
         path = desk.mam.layout.root / "edited.yaml"
         path.write_text(text, "utf-8")
-        return projection.take(desk.mam, path)
+        return sessions_yaml.take(desk.mam, path)
 
     def test_an_edited_role_is_taken(self, desk: Desk) -> None:
         desk.session()
@@ -471,7 +469,7 @@ class TestHandEditedSessions:
         if (member, value) == ("conversation", "~"):
             value = "!!null"
 
-        with pytest.raises((projection.ImportRefused, UnknownSession, BadName)):
+        with pytest.raises((sessions_yaml.ImportRefused, UnknownSession, BadName)):
             self.take(desk, self.text(desk, **{member: value}))
 
         with desk.mam.registry.view() as view:
@@ -482,9 +480,9 @@ class TestHandEditedSessions:
         self, desk: Desk, identity: str
     ) -> None:
         desk.session("no", conversation=identity)
-        projection.write(desk.mam)
+        sessions_yaml.write(desk.mam)
 
-        assert projection.take(desk.mam, desk.mam.layout.sessions_yaml) == []
+        assert sessions_yaml.take(desk.mam, desk.mam.layout.sessions_yaml) == []
         text = desk.mam.layout.sessions_yaml.read_text("utf-8").replace('"creator"', '"planner"')
         assert self.take(desk, text) == ["no"]
 
@@ -517,7 +515,7 @@ class TestHandEditedSessions:
     ) -> None:
         before = desk.session()
 
-        with pytest.raises((projection.ImportRefused, projection.StaleImport, BadName)):
+        with pytest.raises((sessions_yaml.ImportRefused, sessions_yaml.StaleImport, BadName)):
             self.take(desk, spoil(self.text(desk)))
 
         with desk.mam.registry.view() as view:
@@ -527,7 +525,7 @@ class TestHandEditedSessions:
         before = desk.session()
         text = self.text(desk, role="planner")
 
-        with pytest.raises(projection.ImportRefused):
+        with pytest.raises(sessions_yaml.ImportRefused):
             self.take(desk, text + text[text.index("- name") :].replace("planner", "reviewer"))
 
         with desk.mam.registry.view() as view:
@@ -539,14 +537,14 @@ class TestLogs:
         root.mam("down")
         log = root.path / ".mam" / "logs" / "monitor.log"
         log.parent.mkdir(exist_ok=True)
-        log.write_bytes(b"x" * (logs.LIMIT_BYTES + 1))
+        log.write_bytes(b"x" * (rotated_log.LIMIT_BYTES + 1))
         with log.open("ab") as file:  # as of a monitor that has run for long
             child = subprocess.Popen(
                 [MAM, "monitor", "run"], cwd=root.path, env={**os.environ, **root.env}, stdout=file, stderr=file
             )
         try:
             until(lambda: log.with_name("monitor.log.1").exists() and log.exists(), what="the log was set aside")
-            known = until(lambda: daemon.look(root.parts.layout))
+            known = until(lambda: monitor_process.look(root.parts.layout))
             assert known.process.pid == child.pid
         finally:
             child.send_signal(signal.SIGTERM)
@@ -558,12 +556,12 @@ class TestLogs:
         layout = root.parts.layout
         for log in (layout.logs / "monitor.log", layout.broker / "nats.log"):
             log.parent.mkdir(exist_ok=True)
-            log.write_bytes(b"x" * (logs.LIMIT_BYTES + 1))
+            log.write_bytes(b"x" * (rotated_log.LIMIT_BYTES + 1))
 
         assert root.mam("up").code == 0
 
         for log in (layout.logs / "monitor.log", layout.broker / "nats.log"):
-            assert log.stat().st_size < logs.LIMIT_BYTES and log.with_name(f"{log.name}.1").exists()
+            assert log.stat().st_size < rotated_log.LIMIT_BYTES and log.with_name(f"{log.name}.1").exists()
 
     def test_output_that_goes_elsewhere_is_left_alone(self, tmp_path: Path) -> None:
         log = tmp_path / "monitor.log"
@@ -645,7 +643,7 @@ class TestDisks:
         until(lambda: small.job(job).state == "running")
         outbox = small.parts.layout.run_dir("writer") / "outbox"
         until(lambda: not any(outbox.iterdir()), what="the spool is settled")
-        monitor = daemon.look(small.parts.layout)
+        monitor = monitor_process.look(small.parts.layout)
         before = names(small.parts.layout.jobs), names(small.parts.layout.secrets)
 
         filler = self.fill(small)
@@ -661,7 +659,7 @@ class TestDisks:
         assert small.mam(*self.report(small, job)).code == 0
         until(lambda: small.job(job).state == "reported")
         assert small.mam("job", "wait", small.delegate("second"), "--timeout", "90", timeout_s=100).code == 0
-        assert daemon.look(small.parts.layout) == monitor
+        assert monitor_process.look(small.parts.layout) == monitor
         assert "Traceback" not in small.ok("agent", "show", "writer")
 
     def test_a_disk_that_is_full_when_an_agent_ends_does_not_hide_its_end(self, small: Root) -> None:
@@ -671,8 +669,8 @@ class TestDisks:
 
         filler = self.fill(small)
         os.kill(small.session("writer").agent_pid, signal.SIGKILL)
-        until(lambda: not proof.alive(proof.ProcessId(small.session("writer").pid, "", "")))
-        until(lambda: proof.start_time(small.session("writer").pid) is None, what="the runner ended")
+        until(lambda: not process_identity.alive(process_identity.ProcessId(small.session("writer").pid, "", "")))
+        until(lambda: process_identity.start_time(small.session("writer").pid) is None, what="the runner ended")
         filler.unlink()
 
         until(lambda: small.session("writer").status == "ended")
@@ -724,14 +722,14 @@ class TestDisks:
         assert any(f["what"] == "control root" and "read-only" in f["detail"] for f in found)
 
     def test_after_a_read_only_spell_the_same_processes_finish_the_job(self, root: Root, read_only: Root) -> None:
-        monitor = daemon.look(root.parts.layout)
+        monitor = monitor_process.look(root.parts.layout)
         assert root.mam(*self.report(root, JOB)).code == 1
 
         subprocess.run(["mount", "-o", "remount,rw,bind", str(root.path / ".mam")], check=True)
 
         assert root.mam(*self.report(root, JOB)).code == 0
         until(lambda: root.job(JOB).state == "reported")
-        assert daemon.look(root.parts.layout) == monitor
+        assert monitor_process.look(root.parts.layout) == monitor
 
 
 def names(folder: Path) -> list[str]:

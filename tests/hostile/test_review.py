@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from mam.control_plane.jobs import reports as verdicts
-from mam.control_plane.loops import review_trees as benches
-from mam.control_plane.loops import state as loop_machine
-from mam.control_plane.loops.state import State
+from mam.control_plane.jobs import reports
+from mam.control_plane.loops import review_trees
+from mam.control_plane.loops import state as loop_state
+from mam.control_plane.loops.state import LoopState
 from mam.control_plane.registry.records import Loop
 from mam.wrappers.git import snapshot
 from tests.flow import conftest as flow
@@ -24,7 +24,7 @@ built, stage = flow.built, flow.stage  # a stage of this module's own
 PASS = [{"report": "pass"}]
 GATE = {"gate": "gate"}
 OURS = "git -c user.name=r -c user.email=r@localhost"
-MARK = verdicts.LINES["pass"]
+MARK = reports.LINES["pass"]
 
 
 # -- the tree that is looked at -----------------------------------------------------------------
@@ -40,22 +40,22 @@ class Bench:
         (self.creator / "code.py").write_text("right = 1\n")
         git(self.creator, "add", ".")
         git(self.creator, "commit", "-qm", "work")
-        state = State(("rev-a",), None, 1)
+        state = LoopState(("rev-a",), None, 1)
         fixed = {"isolation": "worktree", "promote": "none", "remote": None, "test_command": None, "title": "t"}
         self.loop = Loop(
             "loop-1", "reviewing", 1, str(self.creator), "work", "a" * 40, None, '["rev-a"]', **fixed,
-            folder=str(root.path), checkpoint=json.dumps(loop_machine.to_json(state)), created_at=1, updated_at=1,
+            folder=str(root.path), checkpoint=json.dumps(loop_state.to_json(state)), created_at=1, updated_at=1,
         )  # fmt: skip
 
     def open(self) -> Path:
         self.snap = snapshot.capture(self.creator, "s")
-        return benches.open_bench(self.mam, self.loop, 1, "rev-a", 1, self.snap).tree
+        return review_trees.open_review_tree(self.mam, self.loop, 1, "rev-a", 1, self.snap).tree
 
     def check(self) -> str:
-        return benches.check(self.mam, self.loop, 1, "rev-a", self.snap)
+        return review_trees.check(self.mam, self.loop, 1, "rev-a", self.snap)
 
     def close(self) -> None:
-        benches.close(self.mam, "loop-1", 1, "rev-a")
+        review_trees.close(self.mam, "loop-1", 1, "rev-a")
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_a_link_that_a_reviewer_left_is_removed_and_what_it_leads_to_stays(bench
     place.symlink_to(bench.creator if what == "tree" else theirs)
 
     bench.close()
-    benches.close_all(bench.mam, "loop-1")
+    review_trees.close_all(bench.mam, "loop-1")
 
     assert not place.is_symlink() and not place.exists()
     assert len(list(theirs.rglob("precious"))) == 2 and (bench.creator / "code.py").exists()
@@ -413,7 +413,7 @@ def test_names_of_files_are_never_read_as_words_of_ours(stage: Stage) -> None:
 
     assert said.code == 0, said.err
     brief = Path(stage.job(loop, 1, "rev-a").brief_path).read_text()
-    assert verdicts.said(brief) == [] and "\x1b" not in brief and brief.count("7 insertions") == 1
+    assert reports.said(brief) == [] and "\x1b" not in brief and brief.count("7 insertions") == 1
     assert not list(stage.root.path.glob("**/evil"))
 
 
@@ -460,7 +460,7 @@ def test_a_process_that_a_reviewer_left_running_keeps_no_tree_from_being_removed
 
     assert stage.run(stage.changed(), loop).code == 0
 
-    until(lambda: stage.benches() == [] or benches.close_all(stage.root.parts, loop) < 0)
+    until(lambda: stage.benches() == [] or review_trees.close_all(stage.root.parts, loop) < 0)
 
 
 @pytest.mark.parametrize("what", ["diff", "timeline", "folder of the round", "loop.json"])

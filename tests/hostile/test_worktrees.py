@@ -12,12 +12,11 @@ from typing import Any
 import pytest
 
 from mam.broker.errors import BadName, MamError
-from mam.control_plane.worktrees import commit as tree_commit
-from mam.control_plane.worktrees import listing as tree_list
-from mam.control_plane.worktrees import naming as tree_names
+from mam.control_plane.worktrees import commit as worktree_commit
+from mam.control_plane.worktrees import listing, naming
 from mam.control_plane.worktrees import prepare as worktrees
-from mam.control_plane.worktrees import remove as removal
-from mam.control_plane.worktrees.prepare import Wish
+from mam.control_plane.worktrees import remove as worktree_removal
+from mam.control_plane.worktrees.prepare import WorktreeRequest
 from mam.wrappers.git import command as mam_git
 from mam.wrappers.git.command import GitFailed
 from tests.hidden import FILE, commit, family, write
@@ -38,7 +37,7 @@ def root(make_root: Callable[..., Root]) -> Iterator[Root]:
 
 def prepare(root: Root, name: str = "one", **wish: Any) -> Path:
     """In this process: most of these need no other."""
-    return Path(worktrees.prepare(root.parts, Wish(name, **{"venv": False, **wish})).path)
+    return Path(worktrees.prepare(root.parts, WorktreeRequest(name, **{"venv": False, **wish})).path)
 
 
 def state(root: Root, name: str = "one") -> Any:
@@ -86,8 +85,8 @@ class TestNames:
             tree = prepare(root, f"t{number}", branch=branch)
             write(tree / 'it\'s a "file" $x')
 
-            sha = tree_commit.commit(root.parts, f"t{number}", "work")
-            gone = removal.remove(root.parts, f"t{number}")
+            sha = worktree_commit.commit(root.parts, f"t{number}", "work")
+            gone = worktree_removal.remove(root.parts, f"t{number}")
 
             assert (gone.branch, gone.head) == (branch, sha)
             assert git(root.path, "rev-parse", f"refs/heads/{branch}") == sha
@@ -99,11 +98,11 @@ class TestNames:
             tree = prepare(root, f"t{number}", path=place)
             write(tree / name)
 
-            with pytest.raises(removal.WorktreeDirty, match="untracked"):
-                removal.remove(root.parts, f"t{number}")
-            tree_commit.commit(root.parts, f"t{number}", "work")
-            assert [each.path for each in tree_list.listing(root.parts)] == [str(place)]
-            removal.remove(root.parts, f"t{number}")
+            with pytest.raises(worktree_removal.WorktreeDirty, match="untracked"):
+                worktree_removal.remove(root.parts, f"t{number}")
+            worktree_commit.commit(root.parts, f"t{number}", "work")
+            assert [each.path for each in listing.listing(root.parts)] == [str(place)]
+            worktree_removal.remove(root.parts, f"t{number}")
             assert not place.exists()
 
     def test_a_path_that_no_file_system_takes_is_refused_before_a_branch_is_made(
@@ -112,7 +111,7 @@ class TestNames:
         before = shape(root)
 
         for name in ("n" * 201, "ü" * 110, "/".join(["d" * 190] * 25), "n" * 256):
-            with pytest.raises(tree_names.PathTaken):
+            with pytest.raises(naming.PathTaken):
                 prepare(root, path=tmp_path / name)
         assert shape(root) == before and state(root) is None
 
@@ -148,7 +147,7 @@ class TestBranches:
                     git(root.path, "pack-refs", "--all")
                 before = shape(root)
 
-                with pytest.raises(tree_names.BranchTaken, match=f"the branch {there} is in its way"):
+                with pytest.raises(naming.BranchTaken, match=f"the branch {there} is in its way"):
                     prepare(root, branch=wanted)
                 assert shape(root) == before and state(root) is None
 
@@ -156,11 +155,11 @@ class TestBranches:
         git(root.path, "worktree", "add", "-q", "-b", "held", str(tmp_path / "held"))
         tree = prepare(root, "two")
         for branch, holder in (("held", tmp_path / "held"), ("two", tree), ("main", root.path)):
-            with pytest.raises(tree_names.BranchTaken) as caught:
+            with pytest.raises(naming.BranchTaken) as caught:
                 prepare(root, branch=branch)
             assert str(holder) in str(caught.value) or branch == "main"
         (tmp_path / "held").rename(tmp_path / "away")
-        with pytest.raises(tree_names.BranchTaken, match="not there at the moment"):
+        with pytest.raises(naming.BranchTaken, match="not there at the moment"):
             prepare(root, branch="held")
         (tmp_path / "away").rename(tmp_path / "held")
         assert git(tmp_path / "held", "status", "--porcelain") == ""
@@ -195,7 +194,7 @@ class TestBranches:
     def test_a_branch_that_a_failed_add_left_is_offered_and_not_taken_silently(self, root: Root) -> None:
         git(root.path, "branch", "one")  # what `git worktree add -b` leaves where it fails
 
-        with pytest.raises(tree_names.BranchTaken) as caught:
+        with pytest.raises(naming.BranchTaken) as caught:
             prepare(root)
         assert "--branch one" in caught.value.remedy
         assert git(prepare(root, branch="one"), "branch", "--show-current") == "one"
@@ -216,7 +215,7 @@ class TestBranches:
         git(tree, "switch", "-qc", "elsewhere")
         sha = commit(tree, "work.txt")
 
-        with pytest.raises(tree_names.BranchTaken, match="elsewhere"):
+        with pytest.raises(naming.BranchTaken, match="elsewhere"):
             prepare(root)
         assert git(tree, "rev-parse", "HEAD") == sha and git(tree, "branch", "--show-current") == "elsewhere"
 
@@ -236,7 +235,7 @@ class TestRepositories:
     def test_a_main_checkout_on_an_unborn_or_detached_head_can_have_worktrees(self, root: Root) -> None:
         sha = git(root.path, "rev-parse", "HEAD")
         git(root.path, "switch", "-q", "--orphan", "unborn")
-        with pytest.raises(tree_names.NoCommit):
+        with pytest.raises(naming.NoCommit):
             prepare(root)
         assert git(prepare(root, base="main"), "rev-parse", "HEAD") == sha
         git(root.path, "checkout", "-q", "--detach", "main")
@@ -289,8 +288,8 @@ class TestRepositories:
 
         tree = prepare(root)
         sha = commit(tree, "work.txt")
-        assert removal.remove(root.parts, "one").head == sha
-        with pytest.raises(tree_names.NoCommit):
+        assert worktree_removal.remove(root.parts, "one").head == sha
+        with pytest.raises(naming.NoCommit):
             prepare(root, "two", base="HEAD~1")
 
     @pytest.mark.parametrize("along", [False, True])
@@ -308,10 +307,10 @@ class TestRepositories:
         assert root.mam("init", "--moved").code == 0
 
         assert git(tree, "status", "--porcelain") == "?? undone.txt"
-        assert [each.path for each in tree_list.listing(root.parts)] == [str(tree)]
+        assert [each.path for each in listing.listing(root.parts)] == [str(tree)]
         assert root.mam("worktree", "remove", "one", "--json").error["code"] == "worktree_dirty"
-        tree_commit.commit(root.parts, "one", "work")
-        removal.remove(root.parts, "one")
+        worktree_commit.commit(root.parts, "one", "work")
+        worktree_removal.remove(root.parts, "one")
         assert not tree.exists()
 
     def test_a_copy_cannot_touch_the_trees_of_the_original(self, root: Root, tmp_path: Path) -> None:
@@ -343,14 +342,14 @@ class TestRepositories:
         first, second = prepare(one), prepare(two)
         write(second / "undone.txt")
 
-        removal.remove(one.parts, "one")
+        worktree_removal.remove(one.parts, "one")
         said = run_mam("worktree", "remove", "one", "--json", cwd=second, env=one.env)
 
         assert not first.exists() and second.exists()
         assert said.error["code"] == "worktree_dirty" and str(second) in said.error["message"]
-        with pytest.raises(tree_names.PathTaken):
+        with pytest.raises(naming.PathTaken):
             prepare(one, path=second)
-        with pytest.raises(tree_names.PathTaken):
+        with pytest.raises(naming.PathTaken):
             prepare(one, path=two.path)
 
     def test_one_worktrees_folder_for_two_control_roots_mixes_nothing_up(
@@ -362,7 +361,7 @@ class TestRepositories:
         tree = prepare(one)
         write(tree / "undone.txt")
 
-        with pytest.raises(tree_names.PathTaken):
+        with pytest.raises(naming.PathTaken):
             prepare(two)
         assert git(two.path, "branch", "--list", "one") == "" and state(two) is None
         assert (tree / "undone.txt").exists()
@@ -390,14 +389,14 @@ class TestRepositories:
         sha = commit(tree / "part", "idea.txt")
         write(tree / "part" / "deep" / "note.txt")
         for expected in ("part/deep/note.txt: untracked", f"part: submodule commit {sha[:12]} is on no remote"):
-            with pytest.raises(removal.WorktreeDirty) as caught:
-                removal.remove(root.parts, "one")
+            with pytest.raises(worktree_removal.WorktreeDirty) as caught:
+                worktree_removal.remove(root.parts, "one")
             assert expected in str(caught.value)
         (tree / "part" / "deep" / "note.txt").unlink()
         git(tree / "part", "push", "-q", "origin", "HEAD:refs/heads/idea")
-        tree_commit.commit(root.parts, "one", "a newer part")
+        worktree_commit.commit(root.parts, "one", "a newer part")
 
-        removal.remove(root.parts, "one")
+        worktree_removal.remove(root.parts, "one")
 
         assert not tree.exists()
         assert git(tmp_path / "family" / "part", "rev-parse", "idea") == sha
@@ -411,7 +410,7 @@ class TestMoments:
         (root.path / ".git" / "packed-refs.lock").touch()
 
         tree = prepare(root)
-        removal.remove(root.parts, "one")
+        worktree_removal.remove(root.parts, "one")
         assert not tree.exists()
 
     def test_a_lock_in_a_tree_is_an_error_with_the_files_name_and_loses_nothing(self, root: Root) -> None:
@@ -421,11 +420,11 @@ class TestMoments:
         lock.touch()
 
         with pytest.raises(GitFailed, match=r"index\.lock"):
-            tree_commit.commit(root.parts, "one", "work")
+            worktree_commit.commit(root.parts, "one", "work")
         lock.unlink()
-        tree_commit.commit(root.parts, "one", "work")
+        worktree_commit.commit(root.parts, "one", "work")
         lock.touch()
-        removal.remove(root.parts, "one")
+        worktree_removal.remove(root.parts, "one")
         assert git(root.path, "show", "one:work.txt") == "work"
 
     @pytest.mark.parametrize("does", ["exit 1", "sleep 3600", "git init -q . && git config core.bare true"])
@@ -437,8 +436,8 @@ class TestMoments:
 
         tree = prepare(root)
         write(tree / "work.txt")
-        tree_commit.commit(root.parts, "one", "work")
-        removal.remove(root.parts, "one")
+        worktree_commit.commit(root.parts, "one", "work")
+        worktree_removal.remove(root.parts, "one")
 
         assert not (root.path.parent / "ran").exists()
 
@@ -493,7 +492,7 @@ class TestMoments:
             (tmp_path / "closed").mkdir(mode=0o555)
             places.append(str(tmp_path / "closed" / "one"))
         for place in places:
-            with pytest.raises(tree_names.PathTaken) as caught:
+            with pytest.raises(naming.PathTaken) as caught:
                 prepare(root, path=Path(place))
             assert "--path" in caught.value.remedy
         assert shape(root) == before and state(root) is None
@@ -503,26 +502,26 @@ class TestMoments:
         (tmp_path / "link").symlink_to(tmp_path / "real")
         tree = prepare(root, path=tmp_path / "link" / "one")
         assert prepare(root, path=tmp_path / "real" / "one") == tree
-        with pytest.raises(tree_names.PathTaken):
+        with pytest.raises(naming.PathTaken):
             prepare(root, "two", path=tmp_path / "real" / "one")
         (tmp_path / "dangling").symlink_to(tmp_path / "nowhere")
-        with pytest.raises(tree_names.PathTaken):
+        with pytest.raises(naming.PathTaken):
             prepare(root, "three", path=tmp_path / "dangling")
         write(tree / "undone.txt")
-        with pytest.raises(removal.WorktreeDirty):
-            removal.remove(root.parts, "one")
+        with pytest.raises(worktree_removal.WorktreeDirty):
+            worktree_removal.remove(root.parts, "one")
         (tree / "undone.txt").unlink()
-        removal.remove(root.parts, "one")
+        worktree_removal.remove(root.parts, "one")
         assert (tmp_path / "link").is_symlink() and not list((tmp_path / "real").iterdir())
 
     def test_a_tree_inside_another_tree_keeps_the_outer_one(self, root: Root) -> None:
         outer = prepare(root)
         inner = prepare(root, "two", path=outer / "inner")
 
-        with pytest.raises(removal.WorktreeDirty, match="inner"):
-            removal.remove(root.parts, "one")
-        removal.remove(root.parts, "two")
-        removal.remove(root.parts, "one")
+        with pytest.raises(worktree_removal.WorktreeDirty, match="inner"):
+            worktree_removal.remove(root.parts, "one")
+        worktree_removal.remove(root.parts, "two")
+        worktree_removal.remove(root.parts, "one")
         assert not inner.exists() and not outer.exists()
 
     def test_a_shared_configuration_that_was_set_to_bare_is_an_error_and_no_loss(self, root: Root) -> None:
@@ -562,18 +561,18 @@ class TestMoments:
     def test_exact_names_only_are_removed(self, root: Root) -> None:
         trees = [prepare(root, name) for name in ("one", "one-2", "on", "one_", "xone")]
 
-        removal.remove(root.parts, "one")
+        worktree_removal.remove(root.parts, "one")
         with pytest.raises(worktrees.UnknownWorktree):
-            removal.remove(root.parts, "o")
+            worktree_removal.remove(root.parts, "o")
         assert [tree.is_dir() for tree in trees] == [False, True, True, True, True]
 
     def test_trees_that_mam_did_not_make_are_listed_and_never_removed(self, root: Root, tmp_path: Path) -> None:
         git(root.path, "worktree", "add", "-q", "-b", "mine", str(tmp_path / "mine"))
 
-        assert [(each.name, each.state) for each in tree_list.listing(root.parts)] == [("-", "not ours")]
+        assert [(each.name, each.state) for each in listing.listing(root.parts)] == [("-", "not ours")]
         with pytest.raises(worktrees.UnknownWorktree):
-            removal.remove(root.parts, "mine")
-        with pytest.raises(tree_names.BranchTaken):
+            worktree_removal.remove(root.parts, "mine")
+        with pytest.raises(naming.BranchTaken):
             prepare(root, "mine")
 
 

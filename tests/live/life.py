@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from mam.agents import catalog
-from mam.agents.protocol import Signal, no_conversation_files
-from mam.control_plane.sessions import runtime as seats
+from mam.agents.protocol import ScreenState, no_conversation_files
+from mam.control_plane.sessions import runtime
 from mam.wrappers.runner.relay import body_of
 from tests.standin.model import ModelStandIn
 from tests.support import Root, git, until
@@ -75,7 +75,7 @@ def hire(root: Root, agent: str, program: str, *args: str, name: str = "writer",
 
 def screen(team: Root, name: str = "writer") -> str:
     session = team.session(name)
-    return seats.multiplexer(team.parts, session).screen(session.pane).text
+    return runtime.multiplexer(team.parts, session).screen(session.pane).text
 
 
 def receives_a_job_does_it_and_reports(team: Root) -> None:
@@ -136,7 +136,7 @@ def _is_kept(team: Root, job: str) -> bool:
     cli = catalog.find(session.agent)
     if cli.conversation_files is no_conversation_files:
         return True  # it keeps them in a database, as soon as they are there
-    kept = cli.conversation_files(seats.place_of(team.parts, session))
+    kept = cli.conversation_files(runtime.place_of(team.parts, session))
     files = [file for path in kept for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]
     return any(job.encode() in file.read_bytes() for file in files)
 
@@ -177,8 +177,8 @@ def is_seen_to_ask_and_goes_on_once_answered(team: Root, command: str, yes: str,
 
 def _answered(team: Root, job: str, yes: str) -> bool:
     session = team.session("writer")
-    mux = seats.multiplexer(team.parts, session)
-    if catalog.find(session.agent).read(mux.screen(session.pane)) is Signal.ASKING:
+    mux = runtime.multiplexer(team.parts, session)
+    if catalog.find(session.agent).read(mux.screen(session.pane)) is ScreenState.ASKING:
         mux.press(session.pane, yes)
         time.sleep(0.5)
     return bool(team.job(job).state == "reported")

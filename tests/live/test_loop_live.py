@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mam.control_plane.loops import review_trees as benches
-from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.loops import review_trees
+from mam.control_plane.sessions import runtime
 from tests.live import accounts, life
 from tests.live.life import model as model
 from tests.standin.model import ModelStandIn
@@ -138,7 +138,7 @@ def every_job_verifies(shop: Root, done: Any, count: int) -> None:
 
 
 def nothing_is_left_of_reviews(shop: Root) -> None:
-    assert benches.left(shop.parts) == {}
+    assert review_trees.left(shop.parts) == {}
     assert len(git(shop.path, "worktree", "list").splitlines()) == 2
 
 
@@ -234,7 +234,7 @@ def forget_trust_of_claude() -> None:
 def a_person_says_yes(shop: Root, name: str) -> None:
     """Choose the answer that begins with Yes: which one is preselected differs from version to version."""
     session = shop.session(name)
-    mux = seats.multiplexer(shop.parts, session)
+    mux = runtime.multiplexer(shop.parts, session)
     if not re.search(r"^ *❯ (1\. )?Yes", life.screen(shop, name), re.M):
         mux.press(session.pane, "Down")
         until(lambda: re.search(r"^ *❯ (\d\. )?Yes", life.screen(shop, name), re.M), what="Yes is chosen")

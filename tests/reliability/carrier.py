@@ -6,15 +6,15 @@ from pathlib import Path
 
 from mam.broker.envelope.events import Settled
 from mam.broker.errors import MamError
-from mam.broker.host import process_identity as proof
-from mam.wrappers.runner import launch_spec as launch
-from mam.wrappers.runner.bus_session import Link, connect_mqtt
+from mam.broker.host import process_identity
+from mam.wrappers.runner import launch_spec
+from mam.wrappers.runner.bus_session import BusSession, connect_mqtt
 
 
 def main(spec_file: Path) -> None:
-    spec = launch.read(spec_file)
-    link = Link(spec, connect_mqtt)
-    link.open(proof.me())
+    spec = launch_spec.read(spec_file)
+    link = BusSession(spec, connect_mqtt)
+    link.open(process_identity.me())
     while True:
         try:
             link.attend()

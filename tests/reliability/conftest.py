@@ -14,13 +14,13 @@ import pytest
 
 from mam.broker.envelope import keys
 from mam.broker.envelope.payloads import now_ms
-from mam.broker.host import process_identity as proof
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.broker.host import process_identity
+from mam.control_plane.control_root import monitor_process
 from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.registry import audit
 from mam.control_plane.registry.records import Session
-from mam.control_plane.sessions import runtime as seats
-from mam.wrappers.runner import launch_spec as launch
+from mam.control_plane.sessions import runtime
+from mam.wrappers.runner import launch_spec
 from mam.wrappers.runner.launch_spec import LaunchSpec
 from tests.support import Root, until
 
@@ -70,9 +70,9 @@ class Road:
             log="",
             mam=self.mam.command,
             heartbeat_s=10,
-            broker=seats.broker_ref(self.mam),
+            broker=runtime.broker_ref(self.mam),
         )
-        launch.write(spec, run_dir / "launch.json")
+        launch_spec.write(spec, run_dir / "launch.json")
 
     def carry(self) -> "subprocess.Popen[str]":
         argv = [sys.executable, str(HERE / "carrier.py"), str(self.outbox.parent / "launch.json")]
@@ -126,7 +126,7 @@ class Road:
             self.root.kill_broker()
         elif what == "monitor":
             self.root.kill_monitor()
-            daemon.ensure(self.mam, wait_s=60)
+            monitor_process.ensure(self.mam, wait_s=60)
         elif what == "producer":
             self._strike_producer()
         else:
@@ -153,11 +153,11 @@ class Road:
 
 
 def _start() -> str:
-    return proof.me().start
+    return process_identity.me().start
 
 
 def _boot() -> str:
-    return proof.boot_id()
+    return process_identity.boot_id()
 
 
 @pytest.fixture

@@ -5,10 +5,9 @@ import time
 from pathlib import Path
 
 from mam.control_plane.jobs import delegate as delegation
+from tests.reliability import witness
+from tests.reliability.witness import Seen
 from tests.support import Root, Said, until
-
-from . import witness
-from .witness import Seen
 
 DECOY = secrets.token_bytes(32)
 

@@ -18,12 +18,11 @@ from collections import Counter
 from pathlib import Path
 from typing import NamedTuple
 
+from tests.reliability.soaking import checks, strikes
+from tests.reliability.soaking.orchestra import Orchestra
+from tests.reliability.soaking.samples import Sampler, Trend
+from tests.reliability.soaking.strikes import Striker
 from tests.support import Root
-
-from .soaking import checks, strikes
-from .soaking.orchestra import Orchestra
-from .soaking.samples import Sampler, Trend
-from .soaking.strikes import Striker
 
 TURN_S = 0.1
 IN_TMUX = 3  # every third agent lives in a real tmux

@@ -15,7 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker.nats import process as server
+from mam.broker.nats import process as nats_server
 
 BEGIN, END = "<!-- scorecard: made by `make reliability` -->", "<!-- end of the scorecard -->"
 
@@ -179,7 +179,7 @@ def table(measured: dict[int, dict[str, Values]]) -> str:
 
 def machine() -> str:
     """Where it was measured, without a date: the shape is what counts."""
-    server_version = _first_line(str(server.find_binary(None)), "--version").rpartition("v")[2]
+    server_version = _first_line(str(nats_server.find_binary(None)), "--version").rpartition("v")[2]
     versions = [
         f"{os.cpu_count()} cores, {platform.system()}, Python {platform.python_version()}",
         f"SQLite {sqlite3.sqlite_version}, nats-server {server_version}, {_first_line('tmux', '-V')}",

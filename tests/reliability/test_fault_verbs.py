@@ -9,11 +9,10 @@ from pathlib import Path
 import pytest
 
 from mam.broker import spool
-from mam.broker.host import fault_points as faults
-from mam.broker.host import rotated_log as logs
+from mam.broker.host import fault_points, rotated_log
 from mam.control_plane.registry.records import Job
 from mam.control_plane.worktrees import prepare as worktrees
-from mam.control_plane.worktrees.prepare import Wish
+from mam.control_plane.worktrees.prepare import WorktreeRequest
 from tests.support import Root, Said, git, repository, run_mam, until
 
 HANG = [{"started": {}}, {"hang": {}}]
@@ -37,7 +36,7 @@ def is_refused(root: Root, fault: str, *words: str) -> None:
 def armed() -> Iterator[None]:
     """Faults of this process, gone afterwards."""
     yield
-    faults.arm("", "test")
+    fault_points.arm("", "test")
 
 
 # -- roots, monitors, logs ---------------------------------------------------------------------------
@@ -91,13 +90,13 @@ def test_what_cannot_be_set_aside_stays_where_it_is(tmp_path: Path, armed: None)
     item.parent.mkdir()
     item.write_bytes(b"x")
     log.write_bytes(b"x" * 10)
-    entry = spool.Entry(item, "a", beat=False)
+    entry = spool.SpoolEntry(item, "a", beat=False)
 
     for name, what, where, act in (
         ("spool.bury", item, tmp_path / "dead" / item.name, lambda: spool.bury(entry, tmp_path / "dead")),
-        ("log.aside", log, tmp_path / "log.1", lambda: logs.set_aside(log, limit_bytes=1)),
+        ("log.aside", log, tmp_path / "log.1", lambda: rotated_log.set_aside(log, limit_bytes=1)),
     ):
-        faults.arm(f"{name}:1:ENOSPC", "test")
+        fault_points.arm(f"{name}:1:ENOSPC", "test")
         with pytest.raises(OSError, match="No space"):
             act()
         assert what.exists() and not where.exists()
@@ -218,7 +217,7 @@ def test_a_guard_that_dies_or_is_refused_half_way_is_completed_and_undone_with_t
 
 
 def test_a_commit_that_dies_or_is_refused_before_its_branch_moves_is_made_once_by_the_next(root: Root) -> None:
-    tree = Path(worktrees.prepare(root.parts, Wish("w", venv=False)).path)
+    tree = Path(worktrees.prepare(root.parts, WorktreeRequest("w", venv=False)).path)
     git(root.path, "config", "user.email", "dev@example.org")
     (tree / "new.txt").write_text("work\n")
     words = ["worktree", "commit", "w", "-m", "work"]

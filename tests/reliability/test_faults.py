@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions import runtime
 from tests.support import FULL, Root, until
 
 DELEGATE = ["job.files", "key.fsync", "key.link", "json.fsync", "json.rename", "registry.commit", "registry.committed"]
@@ -117,7 +117,7 @@ def test_a_create_that_dies_can_be_finished_by_create_or_resume(root: Root, poin
     again = root.mam("agent", "resume", "writer") if known is not None else root.mam(*words)
     assert again.code == 0, again.err
     session = root.session("writer")
-    panes = [p for p in seats.multiplexer(root.parts, session).panes() if not p.dead]
+    panes = [p for p in runtime.multiplexer(root.parts, session).panes() if not p.dead]
     assert [p.id for p in panes] == [session.pane]
     assert delegate(root) == 0
     until(lambda: all_done(root))
@@ -133,7 +133,7 @@ def test_a_pane_that_a_dying_create_could_note_nowhere_does_not_stay(root: Root,
     assert root.mam("agent", *verb.split(), "writer").code == 0
 
     session = root.session("writer")
-    panes = [p for p in seats.multiplexer(root.parts, session).panes() if not p.dead]
+    panes = [p for p in runtime.multiplexer(root.parts, session).panes() if not p.dead]
     assert [p.id for p in panes] == [session.pane][:left]
 
 
@@ -151,7 +151,7 @@ def test_a_create_that_the_disk_refuses_is_a_typed_error_and_can_be_said_again(
     again = root.mam("agent", "resume", "writer") if root.session("writer") is not None else root.mam(*words)
     assert again.code == 0, again.err
     session = root.session("writer")
-    assert [p.id for p in seats.multiplexer(root.parts, session).panes() if not p.dead] == [session.pane]
+    assert [p.id for p in runtime.multiplexer(root.parts, session).panes() if not p.dead] == [session.pane]
     assert delegate(root) == 0
     until(lambda: all_done(root))
 

@@ -13,8 +13,8 @@ from mam.broker.bus.mqtt import MqttBus
 from mam.broker.envelope import keys, signing, topics
 from mam.broker.envelope.payloads import Producer
 from mam.broker.envelope.signing import seal
-from mam.broker.nats import process as server
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.broker.nats import process as nats_server
+from mam.control_plane.control_root import monitor_process
 from mam.control_plane.monitor.broker_supervisor import SUBSCRIBED
 from tests.support import Root, until
 
@@ -52,13 +52,13 @@ class Flooder:
 
     def __init__(self, root: Root, job: str) -> None:
         mam = root.parts
-        running, known = server.running(mam.layout.broker), daemon.look(mam.layout)
+        running, known = nats_server.running(mam.layout.broker), monitor_process.look(mam.layout)
         assert running is not None and known is not None
         self._run_dir = mam.layout.run_dir("writer")
         self.monitor = psutil.Process(known.process.pid)
         self._buses: dict[str, MqttBus] = {}
         for user in ("runner", "control"):
-            login = server.endpoint(mam.layout.secrets, running.port, user)
+            login = nats_server.endpoint(mam.layout.secrets, running.port, user)
             self._buses[user] = MqttBus(login, topics.root(mam.fingerprint))
             self._buses[user].wait_ready(60)
         self._token, self.job, self._producer = keys.load(mam.layout.job_key(job)), job, Producer("verb")

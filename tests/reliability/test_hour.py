@@ -20,15 +20,14 @@ import pytest
 
 from mam.broker import spool
 from mam.broker.envelope import signing, topics
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.control_plane.jobs import delegate as delegation
-from mam.control_plane.messaging.spool_sweep import Sweep
-from mam.control_plane.monitor import checks as looking
-from mam.control_plane.monitor import reconcile
+from mam.control_plane.messaging.spool_sweep import SpoolSweep
+from mam.control_plane.monitor import checks, reconcile
 from mam.control_plane.monitor.monitor import Monitor
 from mam.control_plane.registry import audit
 from mam.control_plane.registry.records import LIVE, PRESUMED, Job
-from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions import runtime
 from mam.wrappers.mux.protocol import MuxGone, Pane
 from tests.control_plane import conftest as control_plane
 from tests.control_plane.conftest import Desk
@@ -113,7 +112,9 @@ class Hour:
         """What `agent resume` leaves: another life with a runner that is there."""
         actor.runner = subprocess.Popen(["sleep", "3600"])
         actor.life += 1
-        me = proof.ProcessId(actor.runner.pid, str(proof.start_time(actor.runner.pid)), proof.boot_id())
+        me = process_identity.ProcessId(
+            actor.runner.pid, str(process_identity.start_time(actor.runner.pid)), process_identity.boot_id()
+        )
         with self.desk.mam.registry.transaction() as tx:
             row = tx.session(actor.name)
             assert row is not None
@@ -254,9 +255,9 @@ def hour(desk: Desk, dice: random.Random, monkeypatch: pytest.MonkeyPatch) -> It
     monkeypatch.setattr(time, "time_ns", lambda: int(made.now * 1e9))
     monkeypatch.setattr(time, "time", lambda: made.now)
     for every in ("RECONCILE_S", "PROCESSES_S"):
-        monkeypatch.setattr(looking, every, 0.0)
-    for module in (reconcile, seats):
-        monkeypatch.setattr(module.muxes, "make", lambda *_: made)
+        monkeypatch.setattr(checks, every, 0.0)
+    for module in (reconcile, runtime):
+        monkeypatch.setattr(module.mux_catalog, "make", lambda *_: made)
     made.begin()
     try:
         yield made
@@ -314,7 +315,7 @@ def explained(hour: Hour, sessions: dict[str, object], rows: list[Job]) -> None:
 
 def test_the_hour_would_notice_a_lost_event(hour: Hour, monkeypatch: pytest.MonkeyPatch) -> None:
     """The check above can fail: with sweeps that see nothing, what the broker missed stays unrecorded."""
-    monkeypatch.setattr(Sweep, "once", lambda *_, **__: None)
+    monkeypatch.setattr(SpoolSweep, "once", lambda *_, **__: None)
     for _ in range(600):
         hour.second()
     hour.settle()

@@ -7,11 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from mam.broker import spool
-from mam.broker.nats import process as server
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.broker.nats import process as nats_server
+from mam.control_plane.control_root import monitor_process
+from tests.reliability.conftest import Road
 from tests.support import size, until
-
-from .conftest import Road
 
 EVENTS = size(3000, 10_000)
 Figure = Callable[[str, float], None]
@@ -87,8 +86,8 @@ def test_killing_everything_in_turn_sixteen_times_loses_and_doubles_nothing(
 def test_a_thousand_events_said_while_nothing_listens_come_when_it_is_back(
     road: Road, figure: Figure, carrier: str
 ) -> None:
-    daemon.end(road.mam.layout)
-    server.stop(road.mam.layout.broker)
+    monitor_process.end(road.mam.layout)
+    nats_server.stop(road.mam.layout.broker)
     if carrier == "restarted":
         road.carrier.kill()
         road.carrier.wait()
@@ -97,7 +96,7 @@ def test_a_thousand_events_said_while_nothing_listens_come_when_it_is_back(
     assert road.recorded() == []
 
     began = time.monotonic()
-    daemon.ensure(road.mam, wait_s=60)
+    monitor_process.ensure(road.mam, wait_s=60)
     if carrier == "restarted":
         road.carry()
     until(lambda: road.count() >= 1000, what="every event is recorded")

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from mam.control_plane.loops.state import State
+from mam.control_plane.loops.state import LoopState
 from tests.flow import conftest as flow
 from tests.flow.stage import Stage
 from tests.support import FULL, git, size, until
@@ -106,7 +106,7 @@ def test_a_resumed_loop_costs_little_beside_what_its_reviewers_take(stage: Stage
     assert [len(stage.prompts(loop, name)) for name in REVIEWERS] == [1, 1]
 
 
-def passed_heads(state: State) -> set[str]:
+def passed_heads(state: LoopState) -> set[str]:
     """The commits that every reviewer passed."""
     return {each.head for each in state.rounds if each.reviews and {r.verdict for r in each.reviews} == {"pass"}}
 

@@ -20,9 +20,8 @@ from mam.control_plane.messaging.inbox import Inbox
 from mam.control_plane.registry.records import Attempt, Job
 from mam.control_plane.registry.transactions import Registry
 from tests.control_plane.conftest import Desk
+from tests.reliability.tampering import Wire, tamper
 from tests.support import size
-
-from .tampering import Wire, tamper
 
 Figure = Callable[[str, float], None]
 REFUSED = UNAUTHENTICATED | {
@@ -64,7 +63,7 @@ def state(registry: Registry) -> tuple[list[Job], list[Attempt], set[str], int]:
     with registry.view() as view:
         attempts = [replace(attempt, last_note=None) for attempt in view.rows(Attempt, "ORDER BY job, attempt")]
         kept = {row[0] for row in view.connection.execute("SELECT id FROM events")}
-        return view.rows(Job, "ORDER BY id"), attempts, kept, len(view.orders())
+        return view.rows(Job, "ORDER BY id"), attempts, kept, len(view.outbox())
 
 
 def audited(registry: Registry) -> int:

@@ -10,13 +10,11 @@ from collections.abc import Callable
 import pytest
 
 from mam.broker.envelope.payloads import now_ms
-from mam.control_plane.monitor import reconcile
-from mam.control_plane.monitor import repository_checks as repo_watch
+from mam.control_plane.monitor import reconcile, repository_checks
 from mam.control_plane.worktrees import prepare as worktrees
-from mam.control_plane.worktrees.prepare import Wish
+from mam.control_plane.worktrees.prepare import WorktreeRequest
+from tests.reliability.conftest import Road
 from tests.support import MAM, Root, until
-
-from .conftest import Road
 
 EVENTS = 200
 DYING = [f"dying-{number}" for number in range(5)]
@@ -49,7 +47,7 @@ def test_a_monitor_that_comes_back_sees_all_that_happened_meanwhile_and_nothing_
 ) -> None:
     root = road.root
     for name in (*TREES, "tree-well"):
-        worktrees.prepare(root.parts, Wish(name, venv=False))
+        worktrees.prepare(root.parts, WorktreeRequest(name, venv=False))
     jobs = team(root)
     until(lambda: trees_are_old(root), what="nobody works on the worktrees any more")
     root.kill_monitor()
@@ -90,7 +88,7 @@ def rows_are_old(root: Root) -> bool:
 
 def trees_are_old(root: Root) -> bool:
     with root.registry.view() as view:
-        return all(now_ms() - row.updated_at > repo_watch.SETTLED_MS for row in view.worktrees())
+        return all(now_ms() - row.updated_at > repository_checks.SETTLED_MS for row in view.worktrees())
 
 
 def drifts(root: Root) -> list[tuple[str, str]]:

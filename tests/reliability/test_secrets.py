@@ -13,13 +13,12 @@ from pathlib import Path
 import pytest
 
 from mam.broker.envelope import keys
-from mam.broker.nats import process as server
+from mam.broker.nats import process as nats_server
+from tests.reliability import witness
+from tests.reliability.leaks import Scanner
+from tests.reliability.life import DECOY, NOTE, REPORT, SHELL, STARTED, Life, live, looks
+from tests.reliability.witness import Processes, Seen, Tap
 from tests.support import Root, size, until
-
-from . import witness
-from .leaks import Scanner
-from .life import DECOY, NOTE, REPORT, SHELL, STARTED, Life, live, looks
-from .witness import Processes, Seen, Tap
 
 Figure = Callable[[str, float], None]
 JOBS = size(24, 200)
@@ -51,7 +50,7 @@ def test_the_scan_finds_a_secret_in_every_form_and_nothing_where_there_is_none(f
 
 def let_in(folder: Path, password: str) -> int:
     """Add a user without limits to the running embedded broker; returns the port."""
-    running = server.running(folder)
+    running = nats_server.running(folder)
     assert running is not None
     config = folder / "nats.conf"
     user = f'    {{user: "admin", password: "{password}"}},\n'
@@ -168,7 +167,7 @@ def own_broker(tmp_path: Path) -> Iterator[Callable[[str], int]]:
             f'server_name: own\nlisten: "127.0.0.1:-1"\njetstream {{ store_dir: "{folder}/store" }}\n'
             f'mqtt {{ listen: "127.0.0.1:{port}" }}\nauthorization {{ user: team, password: "{password}" }}\n'
         )
-        argv = [str(server.find_binary(None)), "-c", str(folder / "nats.conf")]
+        argv = [str(nats_server.find_binary(None)), "-c", str(folder / "nats.conf")]
         children.append(subprocess.Popen(argv, stdout=-3, stderr=-3))
         until(lambda: socket.socket().connect_ex(("127.0.0.1", port)) == 0, what="the broker listens")
         return port

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from tests.reliability import soak
+from tests.reliability.soaking import scripts, strikes
 from tests.support import Root
-
-from . import soak
-from .soaking import scripts, strikes
 
 SHORT = soak.Wish(seed=2058, length_s=18.0, agents=4, jobs=24, strikes_a_minute=45.0, drain_s=100.0)
 

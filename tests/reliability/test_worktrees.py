@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from mam.control_plane.worktrees import prepare as worktrees
-from mam.control_plane.worktrees.prepare import Wish
+from mam.control_plane.worktrees.prepare import WorktreeRequest
 from mam.wrappers.git import snapshot
 from mam.wrappers.git.snapshot import NotCapturable
 from tests.hidden import FILE, WAYS, commit, family, write
@@ -65,7 +65,7 @@ def test_work_hidden_in_any_way_stops_a_removal_with_its_path(
     git(root.path, *FILE, "submodule", "--quiet", "update", "--init", "--recursive")
     git(root.path, "commit", "-qm", "part")
     for number, way in enumerate(HIDING):
-        tree = Path(worktrees.prepare(root.parts, Wish(f"t{number}", venv=False)).path)
+        tree = Path(worktrees.prepare(root.parts, WorktreeRequest(f"t{number}", venv=False)).path)
         expected = WAYS[way](tree, monkeypatch)
         before = files(tree)
 
@@ -183,7 +183,7 @@ def busy(root: Root) -> Iterator[Root]:
     """A control root with a neighbour that has undone work, and one whose disk is away; both must stay as they are."""
     commit(root.path, ".gitignore", ".env\n")
     for name in ("neighbour", "away"):
-        tree = Path(worktrees.prepare(root.parts, Wish(name, venv=False)).path)
+        tree = Path(worktrees.prepare(root.parts, WorktreeRequest(name, venv=False)).path)
         write(tree / "undone.txt")
     tree.rename(root.path.parent / "unmounted")
     before = files(root.path.parent / "repo.worktrees" / "neighbour")
@@ -240,7 +240,7 @@ def test_a_remove_that_dies_at_any_step_is_finished_or_undone_by_the_next_verb(
 ) -> None:
     for number, point in enumerate(REMOVE):
         name = f"r{number}"
-        tree = Path(worktrees.prepare(busy.parts, Wish(name, venv=False)).path)
+        tree = Path(worktrees.prepare(busy.parts, WorktreeRequest(name, venv=False)).path)
         sha = commit(tree, "work.txt")
         write(tree / ".env", "secret\n")
         dies(busy, point, "remove", name)
@@ -326,7 +326,7 @@ def test_killed_at_any_moment_alone_or_with_its_git_the_same_verb_goes_on(
         name = f"k{number}"
         words = [verb, name, *(["--no-venv"] if verb == "prepare" else [])]
         if verb == "remove":
-            worktrees.prepare(busy.parts, Wish(name, venv=False))
+            worktrees.prepare(busy.parts, WorktreeRequest(name, venv=False))
         began = time.monotonic()
         child = subprocess.Popen(
             [MAM, "worktree", *words], cwd=busy.path, env=environ, stdout=-3, stderr=-3, start_new_session=True

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root import monitor_process
 from tests.support import Root, size
 
 WRITERS, UPDATES = size(12, 50), size(50, 200)
@@ -63,7 +63,7 @@ def test_many_writers_at_once_lose_no_update(root: Root, figure: Callable[[str, 
         assert [view.meta(f"w{n}") for n in range(WRITERS)] == [str(UPDATES)] * WRITERS
         audited = view.connection.execute("SELECT count(*) FROM audit WHERE key = 'counter'").fetchone()[0]
     assert audited == WRITERS * UPDATES
-    assert daemon.look(root.parts.layout) is not None
+    assert monitor_process.look(root.parts.layout) is not None
     each = sorted(t for text in said for t in json.loads(text))
     figure("writers", WRITERS)
     figure("updates", WRITERS * UPDATES)

@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from .policy import Act, Call, Item, Kind, Refuse, Say, Tool
+from tests.standin.policy import Act, Call, Item, Kind, Refuse, Say, Tool
 
 Json = Mapping[str, object]
 

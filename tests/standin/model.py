@@ -20,9 +20,9 @@ if not __package__:  # run as a file: the neighbours are found as parts of the f
     sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
     __package__ = Path(__file__).resolve().parent.name
 
-from .body import Json, Wire
-from .policy import Refuse, decide
-from .wires import WIRES
+from tests.standin.body import Json, Wire
+from tests.standin.policy import Refuse, decide
+from tests.standin.wires import WIRES
 
 MODELS = ("standin-model", "gpt-5.4", "claude-sonnet-4-6")
 

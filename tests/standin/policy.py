@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
-from .briefs import HEADER, Brief, Job, parse_brief, parse_job, report_of, verdict_of
+from tests.standin.briefs import HEADER, Brief, Job, parse_brief, parse_job, report_of, verdict_of
 
 Kind = Literal["user", "assistant", "call", "result"]
 

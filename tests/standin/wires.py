@@ -8,8 +8,21 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from .body import Event, Json, Request, Wire, fresh, items_of, mapping, mappings, pieces, texts, tool, words
-from .policy import Act, Call, Item, Kind, Refuse, Say
+from tests.standin.body import (
+    Event,
+    Json,
+    Request,
+    Wire,
+    fresh,
+    items_of,
+    mapping,
+    mappings,
+    pieces,
+    texts,
+    tool,
+    words,
+)
+from tests.standin.policy import Act, Call, Item, Kind, Refuse, Say
 
 CHAT_USAGE: Json = {"prompt_tokens": 50, "completion_tokens": 5, "total_tokens": 55}
 

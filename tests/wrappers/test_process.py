@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.broker.host.process_identity import ProcessId
 from mam.wrappers import process
 from mam.wrappers.process import CommandFailed, CommandTimedOut, ProgramMissing
@@ -41,8 +41,8 @@ class Group:
         self.leader = subprocess.Popen([PYTHON, "-c", DEAF, str(out), *words], start_new_session=True)
         until(out.exists)
         pids = [int(word) for word in out.read_text("utf-8").split()]
-        self.identity = proof.of(pids[0]) or ProcessId(pids[0], "0", proof.boot_id())
-        child = proof.of(pids[1])
+        self.identity = process_identity.of(pids[0]) or ProcessId(pids[0], "0", process_identity.boot_id())
+        child = process_identity.of(pids[1])
         assert child is not None
         self.child = child
 
@@ -64,7 +64,7 @@ def stays(tmp_path: Path) -> Iterator[Group]:
 @pytest.fixture
 def leaves(tmp_path: Path) -> Iterator[Group]:
     group = Group(tmp_path / "pids", "leaves")
-    until(lambda: proof.start_time(group.leader.pid) is None)
+    until(lambda: process_identity.start_time(group.leader.pid) is None)
     yield group
     group.clear()
 
@@ -94,7 +94,7 @@ class TestRun:
             process.run(
                 ["sh", "-c", 'trap "" TERM; echo $$ > "$1"; exec sleep 3600', "sh", str(pid_file)], timeout_s=0.5
             )
-        assert not pid_file.exists() or proof.start_time(int(pid_file.read_text("utf-8"))) is None
+        assert not pid_file.exists() or process_identity.start_time(int(pid_file.read_text("utf-8"))) is None
 
     def test_a_missing_program_is_named(self) -> None:
         with pytest.raises(ProgramMissing, match="no-such-program"):
@@ -149,7 +149,7 @@ class TestSpawn:
         self.await_end(pid)
 
     def await_end(self, pid: int) -> None:
-        until(lambda: proof.start_time(pid) is None)
+        until(lambda: process_identity.start_time(pid) is None)
 
     def test_it_leads_a_session_of_its_own_without_standard_input(self, tmp_path: Path) -> None:
         pid = process.spawn(["sh", "-c", 'read line || echo "no input"; exec sleep 3600'], tmp_path / "log", tmp_path)
@@ -176,12 +176,12 @@ class TestSpawn:
             "print(process.spawn(['sleep', '3600'], here / 'log', here))"
         )
         pid = int(process.run([PYTHON, "-c", starter, str(tmp_path)]).stdout)
-        survivor = proof.of(pid)
+        survivor = process_identity.of(pid)
         try:
-            assert survivor is not None and proof.alive(survivor)
+            assert survivor is not None and process_identity.alive(survivor)
         finally:
             os.killpg(pid, signal.SIGKILL)
-        until(lambda: not proof.alive(survivor))
+        until(lambda: not process_identity.alive(survivor))
 
     def test_it_gets_the_descriptors_that_were_passed_and_no_others(self, tmp_path: Path) -> None:
         passed, kept = os.open(tmp_path, os.O_RDONLY), os.open(tmp_path, os.O_RDONLY)
@@ -217,19 +217,19 @@ class TestUnnested:
 class TestEndGroup:
     def test_members_that_ignore_term_are_killed(self, stays: Group) -> None:
         assert process.end_group(stays.identity, wait_s=0.2) is True
-        until(lambda: not proof.alive(stays.identity) and not proof.alive(stays.child))
+        until(lambda: not process_identity.alive(stays.identity) and not process_identity.alive(stays.child))
 
     def test_children_that_outlive_the_leader_are_ended(self, leaves: Group) -> None:
-        assert proof.alive(leaves.child)
+        assert process_identity.alive(leaves.child)
         assert process.end_group(leaves.identity, wait_s=0.2) is True
-        until(lambda: not proof.alive(leaves.child))
+        until(lambda: not process_identity.alive(leaves.child))
 
     def test_a_member_that_obeys_term_is_not_killed(self, tmp_path: Path) -> None:
         out = tmp_path / "said"
         obeys = 'trap "echo goodbye > $1; exit 0" TERM; echo ready > "$1"; while :; do sleep 0.05; done'
         child = subprocess.Popen(["sh", "-c", obeys, "sh", str(out)], start_new_session=True)
         until(lambda: out.exists() and out.read_text("utf-8") == "ready\n")
-        identity = proof.of(child.pid)
+        identity = process_identity.of(child.pid)
         assert identity is not None
         assert process.end_group(identity) is True
         assert (child.wait(), out.read_text("utf-8")) == (0, "goodbye\n")
@@ -237,11 +237,11 @@ class TestEndGroup:
     @pytest.mark.parametrize("other", [{"start": "1"}, {"boot": "another-boot"}])
     def test_a_pid_that_is_somebody_elses_now_is_left_alone(self, stays: Group, other: dict[str, str]) -> None:
         assert process.end_group(stays.identity._replace(**other), wait_s=0.1) is False
-        assert proof.alive(stays.identity) and proof.alive(stays.child)
+        assert process_identity.alive(stays.identity) and process_identity.alive(stays.child)
 
     def test_nothing_to_end_is_no_error(self) -> None:
         child = subprocess.Popen(["sleep", "3600"], start_new_session=True)
-        identity = proof.of(child.pid)
+        identity = process_identity.of(child.pid)
         assert identity is not None
         child.kill()
         child.wait()

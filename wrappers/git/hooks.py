@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
 from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit as gitfiles
+from mam.wrappers.git import dotgit
 
 MARK = "# mam: guard of the main checkout"
 KEPT = ".before-mam"
@@ -86,7 +86,7 @@ def install(main: Path) -> Guard:
 
     Raises NotGuardable for a detached HEAD, and where the project has a hooks folder of its own.
     """
-    branch = gitfiles.branch_of(main)
+    branch = dotgit.branch_of(main)
     if branch is None:
         raise NotGuardable(folder=str(main), why="its HEAD is detached", hint="git switch to the branch to be guarded")
     folder = _folder(main)
@@ -97,19 +97,19 @@ def install(main: Path) -> Guard:
             if os.path.lexists(kept):
                 hint = f"keep one of them as {name}, and remove the other"
                 raise NotGuardable(folder=str(main), why=f"{hook} and {kept} are both there", hint=hint)
-            faults.point("guard.keep")
+            fault_points.point("guard.keep")
             hook.rename(kept)
         partial = folder / f".{name}.{os.getpid()}"
         partial.write_text(text.replace("@BRANCH@", _quoted(branch)), "utf-8")
         partial.chmod(0o755)
-        faults.point("guard.install")
+        fault_points.point("guard.install")
         partial.replace(hook)
     return Guard(folder, branch)
 
 
 def uninstall(main: Path) -> bool:
     """Undo `install`: hooks that were there before come back. True where something was undone."""
-    common = gitfiles.shared_dir(main)
+    common = dotgit.shared_dir(main)
     undone = False
     for name in ("pre-commit", "reference-transaction"):
         hook = (common / "hooks" / name) if common else None
@@ -119,7 +119,7 @@ def uninstall(main: Path) -> bool:
         if not hook.exists() and not os.path.lexists(before):
             continue
         if os.path.lexists(before):
-            faults.point("guard.restore")
+            fault_points.point("guard.restore")
             before.replace(hook)
         else:
             hook.unlink()
@@ -128,7 +128,7 @@ def uninstall(main: Path) -> bool:
 
 
 def installed(main: Path) -> bool:
-    common = gitfiles.shared_dir(main)
+    common = dotgit.shared_dir(main)
     return common is not None and all(_is_ours(common / "hooks" / n) for n in ("pre-commit", "reference-transaction"))
 
 

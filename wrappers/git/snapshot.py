@@ -12,10 +12,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
 from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit as gitfiles
-from mam.wrappers.git import uncommitted as dirt
+from mam.wrappers.git import dotgit, uncommitted
 
 _AUTHOR = {"GIT_AUTHOR_NAME": "mam", "GIT_AUTHOR_EMAIL": "mam@localhost"}
 _COMMITTER = {"GIT_COMMITTER_NAME": "mam", "GIT_COMMITTER_EMAIL": "mam@localhost"}
@@ -28,7 +27,7 @@ class NotCapturable(MamError):
     remedy_text = "{hint}"
 
 
-class Snapshot(NamedTuple):
+class CapturedCommit(NamedTuple):
     """*head* is what is to be reviewed; it is a commit of our own (*captured*) where work was not committed."""
 
     head: str
@@ -36,7 +35,7 @@ class Snapshot(NamedTuple):
     captured: bool
 
 
-def capture(tree: Path, message: str) -> Snapshot:
+def capture(tree: Path, message: str) -> CapturedCommit:
     """
     The commit that holds everything in *tree* which git does not ignore.
 
@@ -50,24 +49,24 @@ def capture(tree: Path, message: str) -> Snapshot:
     tip = _tip(tree)
     if tip is None:
         raise NotCapturable(tree=str(tree), why="it has no commit yet", hint="make a first commit")
-    found = dirt.look(tree)
+    found = uncommitted.look(tree)
     if not found:
-        return Snapshot(tip, tip, captured=False)
+        return CapturedCommit(tip, tip, captured=False)
     whole = _whole_tree(tree, found)
-    faults.point("snapshot.commit")
+    fault_points.point("snapshot.commit")
     words = ("-c", "commit.gpgSign=false", "commit-tree", whole, "-p", tip, "-m", message)
     # At the tip's own time: the same work captured again, after a crash say, is the same commit.
     when = git.ask(tree, "show", "--no-patch", "--format=%cd", "--date=raw", tip)
     dates = {"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
     head = git.act(tree, *words, variables={**_AUTHOR, **_COMMITTER, **dates})
-    return Snapshot(head, tip, captured=True)
+    return CapturedCommit(head, tip, captured=True)
 
 
-def still(tree: Path, snapshot: Snapshot) -> bool:
+def still(tree: Path, snapshot: CapturedCommit) -> bool:
     """Whether *tree* holds exactly what *snapshot* captured: the same tip, and nothing more or less beside it."""
     if _tip(tree) != snapshot.tip:
         return False
-    found = dirt.look(tree)
+    found = uncommitted.look(tree)
     if not snapshot.captured:
         same = not found
     else:
@@ -79,12 +78,12 @@ def still(tree: Path, snapshot: Snapshot) -> bool:
     return same and _tip(tree) == snapshot.tip  # once more: a commit in between leaves a tree that looks clean
 
 
-def moved(tree: Path, snapshot: Snapshot) -> list[str]:
+def moved(tree: Path, snapshot: CapturedCommit) -> list[str]:
     """What in *tree* is not as *snapshot* captured it, in words; for people, `still` decides. Raises GitFailed."""
     tip = _tip(tree)
     if tip != snapshot.tip:
         return [f"its head is {tip}, not {snapshot.tip}"]
-    found = dirt.look(tree)
+    found = uncommitted.look(tree)
     try:
         whole = _whole_tree(tree, found) if snapshot.captured and found else _tree_of(tree, tip)
     except NotCapturable:
@@ -95,24 +94,24 @@ def moved(tree: Path, snapshot: Snapshot) -> list[str]:
 
 
 def _tip(tree: Path) -> str | None:
-    return gitfiles.commit_of(tree) or git.resolve(tree, "HEAD")
+    return dotgit.commit_of(tree) or git.resolve(tree, "HEAD")
 
 
 def _tree_of(tree: Path, commit: str) -> str:
     return git.ask(tree, "rev-parse", f"{commit}^{{tree}}")
 
 
-def _whole_tree(tree: Path, found: list[dirt.Dirt]) -> str:
+def _whole_tree(tree: Path, found: list[uncommitted.UncommittedChange]) -> str:
     """The tree object of everything that git does not ignore, made on a copy of the index."""
     check(tree, found)
-    own = gitfiles.own_dir(tree)
+    own = dotgit.own_dir(tree)
     with tempfile.TemporaryDirectory(prefix="mam-index-") as folder:
         index = Path(folder) / "index"
         if own is not None and (own / "index").exists():
             shutil.copy2(own / "index", index)  # with its file times: unchanged files are not read again
         variables = {"GIT_INDEX_FILE": str(index)}
         stage(tree, variables)
-        return git.act(tree, *dirt.AS_IT_IS, "write-tree", variables=variables)  # which writes to the index, too
+        return git.act(tree, *uncommitted.AS_IT_IS, "write-tree", variables=variables)  # which writes to the index, too
 
 
 def stage(tree: Path, variables: dict[str, str] | None = None) -> None:
@@ -121,22 +120,22 @@ def stage(tree: Path, variables: dict[str, str] | None = None) -> None:
 
     Files that an index flag hid have that flag no longer. Raises GitFailed.
     """
-    entries = dirt.index_entries(tree)
+    entries = uncommitted.index_entries(tree)
     _unflag(tree, variables, "--no-assume-unchanged", [e.path for e in entries if e.flag.islower()])
     seen = [e.path for e in entries if e.flag in "sS" and os.path.lexists(tree / e.path)]
     _unflag(tree, variables, "--no-skip-worktree", seen)
     # No setting may leave out a file that cannot be read, or one that a sparse checkout does not expect.
     words = ("-c", "core.safecrlf=false", "add", "--all", "--sparse", "--no-ignore-errors")
-    git.act(tree, *dirt.AS_IT_IS, *words, variables=variables)
+    git.act(tree, *uncommitted.AS_IT_IS, *words, variables=variables)
 
 
 def _unflag(tree: Path, variables: dict[str, str] | None, flag: str, paths: list[str]) -> None:
     if paths:
-        words = (*dirt.AS_IT_IS, "update-index", flag, "-z", "--stdin")
+        words = (*uncommitted.AS_IT_IS, "update-index", flag, "-z", "--stdin")
         git.act(tree, *words, variables=variables, stdin="\0".join(paths))
 
 
-def check(tree: Path, found: list[dirt.Dirt], *, links: bool = False) -> None:
+def check(tree: Path, found: list[uncommitted.UncommittedChange], *, links: bool = False) -> None:
     """Raise NotCapturable for what one commit cannot hold; with *links*, submodules at other commits are no trouble."""
     # A file inside a submodule says more than that the submodule has changes.
     for item in sorted(found, key=lambda item: item.what.startswith("submodule")):
@@ -148,7 +147,7 @@ def check(tree: Path, found: list[dirt.Dirt], *, links: bool = False) -> None:
         if within is not None and item.what == "untracked" and not _is_submodule(tree, within):
             hint = f"move it out, or add `/{within}/` to .git/info/exclude"
             raise NotCapturable(tree=str(tree), why=f"{within} is a repository of its own", hint=hint)
-        if item.what == dirt.NOT_CHECKED_OUT:
+        if item.what == uncommitted.NOT_CHECKED_OUT:
             raise NotCapturable(tree=str(tree), why=f"{item}", hint="move it elsewhere")
         if item.what.startswith("submodule") or within is not None:
             raise NotCapturable(tree=str(tree), why=f"{item}", hint="commit and push it in the submodule first")
@@ -161,14 +160,14 @@ def _repository_around(tree: Path, path: str) -> str | None:
 
 
 def _is_submodule(tree: Path, path: str) -> bool:
-    return git.ask(tree, *dirt.AS_IT_IS, "ls-files", "-s", "--", f":(literal){path}").startswith("160000 ")
+    return git.ask(tree, *uncommitted.AS_IT_IS, "ls-files", "-s", "--", f":(literal){path}").startswith("160000 ")
 
 
 def pin(folder: Path, name: str, base: str, head: str) -> None:
     """Keep both commits of a round: refs/mam/review/<name>/{base,head}. Twice with the same shas is harmless."""
-    faults.point("snapshot.pin")
+    fault_points.point("snapshot.pin")
     refs = {f"{PINS}/{name}/base": base, f"{PINS}/{name}/head": head}
-    gitfiles.unlock(folder, *refs)
+    dotgit.unlock(folder, *refs)
     text = "".join(f"update {ref} {sha}\n" for ref, sha in refs.items())
     git.act(folder, "update-ref", "--stdin", stdin=text)
 
@@ -190,7 +189,7 @@ def unpin(folder: Path, prefix: str) -> int:
     """Let go of every pin below *prefix*; how many there were."""
     found = [name for name in pins(folder) if name.startswith(f"{prefix}/")]
     if found:
-        gitfiles.unlock(folder, *(f"{PINS}/{name}" for name in found))
+        dotgit.unlock(folder, *(f"{PINS}/{name}" for name in found))
         git.act(folder, "update-ref", "--stdin", stdin="".join(f"delete {PINS}/{name}\n" for name in found))
     return len(found)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit as gitfiles
+from mam.wrappers.git import dotgit
 
 # This very directory, and every difference: a configuration can name another work tree, and turn each of them off.
 AS_IT_IS = ["--work-tree=.", "-c", "core.fileMode=true", "-c", "core.trustctime=true", "-c", "core.checkStat=default"]
@@ -35,7 +35,7 @@ _UNFINISHED = {
 }
 
 
-class Dirt(NamedTuple):
+class UncommittedChange(NamedTuple):
     """One path, relative to the tree's top, and in words what is not committed about it."""
 
     path: str
@@ -45,7 +45,7 @@ class Dirt(NamedTuple):
         return f"{self.path}: {self.what}"
 
 
-class Entry(NamedTuple):
+class IndexEntry(NamedTuple):
     """One file of the index with its flag letter: lower case is assume-unchanged, S is skip-worktree."""
 
     flag: str
@@ -54,7 +54,7 @@ class Entry(NamedTuple):
     path: str
 
 
-def look(tree: Path, *, unpushed_submodules: bool = False) -> list[Dirt]:
+def look(tree: Path, *, unpushed_submodules: bool = False) -> list[UncommittedChange]:
     """
     Everything in *tree* that no commit has; empty where all is committed.
 
@@ -68,16 +68,16 @@ def look(tree: Path, *, unpushed_submodules: bool = False) -> list[Dirt]:
     found += _hidden_by_flags(tree, entries)
     for entry in entries:
         if entry.mode == "160000":
-            inside = gitfiles.own_dir(tree / entry.path) is not None
+            inside = dotgit.own_dir(tree / entry.path) is not None
             found += _inside(tree, entry.path, unpushed_submodules) if inside else _in_its_place(tree, entry.path)
     if unpushed_submodules:
         found += _left_behind(tree, entries)  # which git deletes together with the tree
     return list(dict.fromkeys(found))
 
 
-def only_here(tree: Path) -> list[Dirt]:
+def only_here(tree: Path) -> list[UncommittedChange]:
     """Commits that would go with the tree: of its detached HEAD and its own refs, on no branch, tag or remote."""
-    tips = {"HEAD": git.resolve(tree, "HEAD") or ""} if gitfiles.branch_of(tree) is None else {}
+    tips = {"HEAD": git.resolve(tree, "HEAD") or ""} if dotgit.branch_of(tree) is None else {}
     for line in git.ask(tree, "for-each-ref", "--format=%(refname) %(objectname)", "refs/worktree").splitlines():
         name, _, sha = line.partition(" ")
         tips[name] = sha
@@ -85,7 +85,9 @@ def only_here(tree: Path) -> list[Dirt]:
     for name, sha in tips.items():
         shared = ("refs/heads", "refs/remotes", "refs/tags")
         if sha and not git.ask(tree, "for-each-ref", "--count=1", f"--contains={sha}", "--", *shared):
-            found.append(Dirt(name, f"commit {sha[:12]} is on no branch; `git branch NAME {sha[:12]}` keeps it"))
+            found.append(
+                UncommittedChange(name, f"commit {sha[:12]} is on no branch; `git branch NAME {sha[:12]}` keeps it")
+            )
     return found
 
 
@@ -95,33 +97,33 @@ def ignored(tree: Path) -> list[str]:
     said = git.ask(tree, *AS_IT_IS, *words)
     found = [name.rstrip("/") for name in said.split("\0") if name]
     for entry in index_entries(tree):
-        if entry.mode == "160000" and gitfiles.own_dir(tree / entry.path) is not None:
+        if entry.mode == "160000" and dotgit.own_dir(tree / entry.path) is not None:
             found += [f"{entry.path}/{name}" for name in ignored(tree / entry.path)]
     return found
 
 
-def unfinished(tree: Path) -> list[Dirt]:
-    own = gitfiles.own_dir(tree)
-    return [Dirt(".", what) for name, what in _UNFINISHED.items() if own and (own / name).exists()]
+def unfinished(tree: Path) -> list[UncommittedChange]:
+    own = dotgit.own_dir(tree)
+    return [UncommittedChange(".", what) for name, what in _UNFINISHED.items() if own and (own / name).exists()]
 
 
-def status(tree: Path, index: Path | None = None) -> list[Dirt]:
+def status(tree: Path, index: Path | None = None) -> list[UncommittedChange]:
     """What `git status` says with every setting that could hide something turned off."""
     return parse_status(git.ask(tree, *_SEE_ALL, *_STATUS, index=index))
 
 
-def parse_status(text: str) -> list[Dirt]:
+def parse_status(text: str) -> list[UncommittedChange]:
     """The records of `status --porcelain=v2 -z --no-renames`."""
     found = []
     for record in text.split("\0"):
         match record[:2]:
             case "1 ":
                 fields = record.split(" ", 8)
-                found.append(Dirt(fields[8], _changed(fields[1], fields[2])))
+                found.append(UncommittedChange(fields[8], _changed(fields[1], fields[2])))
             case "u ":
-                found.append(Dirt(record.split(" ", 10)[10], "unmerged"))
+                found.append(UncommittedChange(record.split(" ", 10)[10], "unmerged"))
             case "? ":
-                found.append(Dirt(record[2:], "untracked"))
+                found.append(UncommittedChange(record[2:], "untracked"))
     return found
 
 
@@ -137,17 +139,17 @@ def _changed(xy: str, sub: str) -> str:
     return "staged" if staged else "deleted" if xy[1] == "D" else "changed"
 
 
-def index_entries(tree: Path) -> list[Entry]:
+def index_entries(tree: Path) -> list[IndexEntry]:
     found = []
     for record in git.ask(tree, *AS_IT_IS, "ls-files", "-v", "-s", "-z").split("\0"):
         head, tab, path = record.partition("\t")
         if tab:
             flag, mode, sha, _ = head.split(" ")
-            found.append(Entry(flag, mode, sha, path))
+            found.append(IndexEntry(flag, mode, sha, path))
     return found
 
 
-def _hidden_by_flags(tree: Path, entries: list[Entry]) -> list[Dirt]:
+def _hidden_by_flags(tree: Path, entries: list[IndexEntry]) -> list[UncommittedChange]:
     """Changes of files that an index flag hides: seen through an index that has no flags."""
     flagged = {
         entry.path
@@ -162,9 +164,9 @@ def _hidden_by_flags(tree: Path, entries: list[Entry]) -> list[Dirt]:
         return [dirt for dirt in status(tree, fresh) if dirt.path in flagged]
 
 
-def _in_its_place(tree: Path, path: str) -> list[Dirt]:
+def _in_its_place(tree: Path, path: str) -> list[UncommittedChange]:
     """Files where a submodule is not checked out: git does not look there at all."""
-    return [Dirt(name, NOT_CHECKED_OUT) for name in _files(tree, path)]
+    return [UncommittedChange(name, NOT_CHECKED_OUT) for name in _files(tree, path)]
 
 
 def _files(tree: Path, path: str) -> Iterator[str]:
@@ -172,25 +174,25 @@ def _files(tree: Path, path: str) -> Iterator[str]:
         yield from (str(Path(folder, name).relative_to(tree)) for name in names)
 
 
-def _inside(tree: Path, path: str, unpushed: bool) -> list[Dirt]:
+def _inside(tree: Path, path: str, unpushed: bool) -> list[UncommittedChange]:
     inner = tree / path
-    found = [Dirt(f"{path}/{dirt.path}", dirt.what) for dirt in look(inner, unpushed_submodules=unpushed)]
-    repo = gitfiles.own_dir(inner)
+    found = [UncommittedChange(f"{path}/{dirt.path}", dirt.what) for dirt in look(inner, unpushed_submodules=unpushed)]
+    repo = dotgit.own_dir(inner)
     return found + (_unpushed(repo, path) if unpushed and repo is not None else [])
 
 
-def _left_behind(tree: Path, entries: list[Entry]) -> list[Dirt]:
+def _left_behind(tree: Path, entries: list[IndexEntry]) -> list[UncommittedChange]:
     """Commits of submodules that are not checked out at the moment, deinitialised or not of this commit."""
-    own = gitfiles.own_dir(tree)
-    here = [gitfiles.own_dir(tree / entry.path) for entry in entries if entry.mode == "160000"]
+    own = dotgit.own_dir(tree)
+    here = [dotgit.own_dir(tree / entry.path) for entry in entries if entry.mode == "160000"]
     return _kept_in(own / "modules", {repo.resolve() for repo in here if repo is not None}) if own is not None else []
 
 
-def _kept_in(modules: Path, besides: set[Path]) -> list[Dirt]:
+def _kept_in(modules: Path, besides: set[Path]) -> list[UncommittedChange]:
     found = []
     for folder, names, _ in os.walk(modules):
         repo = Path(folder)
-        if not gitfiles.is_bare_folder(repo):
+        if not dotgit.is_bare_folder(repo):
             continue
         names.clear()
         if repo.resolve() not in besides:
@@ -200,11 +202,11 @@ def _kept_in(modules: Path, besides: set[Path]) -> list[Dirt]:
     return found
 
 
-def _unpushed(repo: Path, path: str, where: str = "") -> list[Dirt]:
+def _unpushed(repo: Path, path: str, where: str = "") -> list[UncommittedChange]:
     """The newest commit of any branch or HEAD of the git directory *repo* that no remote is known to have; stashes."""
     at = ("--git-dir=.", "--work-tree=.")  # its configuration may name a work tree that is gone
-    tips = ["HEAD"] if gitfiles.commit_of(repo) is not None else []  # an unborn one holds no commits
+    tips = ["HEAD"] if dotgit.commit_of(repo) is not None else []  # an unborn one holds no commits
     said = git.ask(repo, *at, "rev-list", "--max-count=1", *tips, "--branches", "--not", "--remotes", "--")
-    found = [Dirt(path, f"submodule commit {sha[:12]} is on no remote{where}") for sha in said.split()]
+    found = [UncommittedChange(path, f"submodule commit {sha[:12]} is on no remote{where}") for sha in said.split()]
     stash = git.ask(repo, *at, "for-each-ref", "--count=1", "refs/stash")
-    return found + ([Dirt(path, f"a stash of the submodule{where}")] if stash else [])
+    return found + ([UncommittedChange(path, f"a stash of the submodule{where}")] if stash else [])

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points as faults
+from mam.broker.host import fault_points
 from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit as gitfiles
+from mam.wrappers.git import dotgit
 from mam.wrappers.git.command import GitFailed
 
 LOCK = "mam-worktrees.lock"  # in the shared git directory: git itself lets two adds race
@@ -26,7 +26,7 @@ class TreeLocked(MamError):
     remedy_text = "`git worktree unlock {path}` if that no longer holds"
 
 
-class Tree(NamedTuple):
+class WorktreeEntry(NamedTuple):
     """One entry of `git worktree list`. *locked* is the reason, empty where none was given, None where not locked."""
 
     path: Path
@@ -37,13 +37,13 @@ class Tree(NamedTuple):
     missing: bool
 
 
-def listed(folder: Path) -> list[Tree]:
+def listed(folder: Path) -> list[WorktreeEntry]:
     """All worktrees of the repository, the main one first. Raises NoRepository, GitFailed."""
     found = []
     try:
         said = _patiently(lambda: git.ask(folder, "worktree", "list", "--porcelain", "-z"))
     except GitFailed as error:
-        if gitfiles.shared_dir(folder) is None:
+        if dotgit.shared_dir(folder) is None:
             raise git.NoRepository(folder=str(folder)) from error
         raise
     for record in said.split("\0\0"):
@@ -54,7 +54,7 @@ def listed(folder: Path) -> list[Tree]:
         if "worktree" in of:
             path = Path(of["worktree"])
             branch = of["branch"].removeprefix("refs/heads/") if "branch" in of else None
-            found.append(Tree(path, of.get("HEAD"), branch, "bare" in of, of.get("locked"), not path.is_dir()))
+            found.append(WorktreeEntry(path, of.get("HEAD"), branch, "bare" in of, of.get("locked"), not path.is_dir()))
     return found
 
 
@@ -77,7 +77,7 @@ def _tripped(error: GitFailed) -> bool:
     return "worktrees/" in why and any(each in why for each in words)
 
 
-def find(folder: Path, path: Path) -> Tree | None:
+def find(folder: Path, path: Path) -> WorktreeEntry | None:
     """The entry of exactly *path*, however it was spelled; None where there is none."""
     wanted = path.resolve()
     return next((tree for tree in listed(folder) if tree.path.resolve() == wanted), None)
@@ -88,18 +88,18 @@ def holder(folder: Path, branch: str) -> Path | None:
     return next((tree.path for tree in listed(folder) if tree.branch == branch), None)
 
 
-def half_made(tree: Tree) -> bool:
+def half_made(tree: WorktreeEntry) -> bool:
     """Whether an `add` was interrupted: git marks that itself, or there is no work tree behind the entry."""
-    return tree.locked == gitfiles.BEGUN or tree.missing or gitfiles.own_dir(tree.path) is None
+    return tree.locked == dotgit.BEGUN or tree.missing or dotgit.own_dir(tree.path) is None
 
 
-def is_ours(folder: Path, tree: Tree) -> bool:
+def is_ours(folder: Path, tree: WorktreeEntry) -> bool:
     """Whether the work tree behind an entry of *folder*'s repository says itself that it belongs there."""
     return _says_ours(folder, tree.path)
 
 
 def _says_ours(folder: Path, path: Path) -> bool:
-    own, shared = gitfiles.named_dir(path), gitfiles.shared_dir(folder)
+    own, shared = dotgit.named_dir(path), dotgit.shared_dir(folder)
     return own is not None and shared is not None and own.parent.resolve() == shared / "worktrees"
 
 
@@ -109,21 +109,21 @@ def forget_foreign(folder: Path) -> list[Path]:
 
     Only where the tree is there and says that it belongs to another repository, which is there as well.
     """
-    shared, gone = gitfiles.shared_dir(folder), []
+    shared, gone = dotgit.shared_dir(folder), []
     for admin in sorted((shared / "worktrees").glob("*")) if shared is not None else []:
         try:
             tree = Path((admin / "gitdir").read_text("utf-8", "surrogateescape").removesuffix("\n")).parent
         except OSError:
             continue
-        if gitfiles.shared_dir(tree) not in (None, shared):
+        if dotgit.shared_dir(tree) not in (None, shared):
             shutil.rmtree(admin)
             gone.append(tree)
     return gone
 
 
-def check_unlocked(tree: Tree) -> None:
+def check_unlocked(tree: WorktreeEntry) -> None:
     """Raise TreeLocked where a person locked it: their word stands, also where the tree is not there at the moment."""
-    if tree.locked not in (None, gitfiles.BEGUN):
+    if tree.locked not in (None, dotgit.BEGUN):
         raise TreeLocked(path=str(tree.path), reason=tree.locked or "no reason given")
 
 
@@ -135,7 +135,7 @@ def add_branch(folder: Path, path: Path, branch: str, base_sha: str) -> None:
     shared configuration at once is what makes git fail.
     """
     nothing = "0" * len(base_sha)
-    gitfiles.unlock(folder, f"refs/heads/{branch}")
+    dotgit.unlock(folder, f"refs/heads/{branch}")
     git.act(folder, "update-ref", "-m", f"mam: worktree {path.name}", f"refs/heads/{branch}", base_sha, nothing)
     try:
         add_existing(folder, path, branch)
@@ -146,11 +146,11 @@ def add_branch(folder: Path, path: Path, branch: str, base_sha: str) -> None:
 
 def add_existing(folder: Path, path: Path, branch: str) -> None:
     """Add a worktree on an existing branch; when it raises, no tree is left."""
-    gitfiles.unlock(folder, f"refs/heads/{branch}")  # git locks it at the end of a checkout, and may die there
+    dotgit.unlock(folder, f"refs/heads/{branch}")  # git locks it at the end of a checkout, and may die there
     try:
-        faults.point("tree.add")
+        fault_points.point("tree.add")
         _add(folder, path, "--", str(path), branch)
-        faults.point("tree.added")
+        fault_points.point("tree.added")
     except BaseException:
         discard(folder, path)
         raise
@@ -159,9 +159,9 @@ def add_existing(folder: Path, path: Path, branch: str) -> None:
 def add_detached(folder: Path, path: Path, sha: str) -> None:
     """Add a worktree whose HEAD is exactly *sha*; when it raises, no tree is left."""
     try:
-        faults.point("review.tree.add")
+        fault_points.point("review.tree.add")
         _add(folder, path, "--detach", "--", str(path), sha)
-        faults.point("review.tree.added")
+        fault_points.point("review.tree.added")
     except BaseException:
         discard(folder, path)
         raise
@@ -178,7 +178,7 @@ def _add(folder: Path, path: Path, *words: str) -> None:
         try:
             git.act(folder, "worktree", "add", *words)
             time.sleep(PRUNED_S)
-            if gitfiles.is_linked(folder, path):
+            if dotgit.is_linked(folder, path):
                 return
         except GitFailed as error:
             if not left or not _tripped(error):
@@ -205,16 +205,16 @@ def discard(folder: Path, path: Path) -> None:
     if entry is not None:
         check_unlocked(entry)
         if is_ours(folder, entry):
-            faults.point("tree.discard")
+            fault_points.point("tree.discard")
             entry.path.rename(aside)
     if path.is_dir() and not path.is_symlink():
         with contextlib.suppress(OSError):
             path.rmdir()  # an add that was interrupted early leaves an empty one
     if entry is not None:
-        if entry.locked == gitfiles.BEGUN:
+        if entry.locked == dotgit.BEGUN:
             git.act(folder, "worktree", "unlock", str(entry.path))
         git.act(folder, "worktree", "remove", "--force", "--", str(entry.path))
-    gitfiles.drop_stump(folder, path)
+    dotgit.drop_stump(folder, path)
     shutil.rmtree(aside, ignore_errors=True)
 
 
@@ -225,7 +225,7 @@ def _aside(path: Path) -> Path:
 
 def drop_branch(folder: Path, branch: str, base_sha: str) -> bool:
     """Delete *branch* only while it still points at *base_sha*; True where it was deleted."""
-    gitfiles.unlock(folder, f"refs/heads/{branch}")
+    dotgit.unlock(folder, f"refs/heads/{branch}")
     try:
         git.act(folder, "update-ref", "-d", f"refs/heads/{branch}", base_sha)
     except GitFailed:

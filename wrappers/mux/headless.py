@@ -16,8 +16,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mam.agents.protocol import Screen
-from mam.broker.host import atomic_files as notes
-from mam.broker.host import process_identity as proof
+from mam.broker.host import atomic_files, process_identity
 from mam.broker.host.process_identity import ProcessId
 from mam.wrappers import process
 from mam.wrappers.mux.protocol import LookFailed, Pane, PaneGone, PaneSpec, printable
@@ -74,7 +73,7 @@ class Headless:
             return self._last_screen(folder)
         deadline = time.monotonic() + _ANSWER_WITHIN_S
         while time.monotonic() < deadline:
-            answer = notes.read(folder / "screen.json")
+            answer = atomic_files.read(folder / "screen.json")
             if answer.get("look") == number:
                 return Screen(str(answer["text"]), str(answer["title"]))
             if self._pane(folder).dead:
@@ -94,8 +93,8 @@ class Headless:
         folder = self._folder / pane_id
         if not (folder / "state.json").exists() or self._pane(folder).tag != tag:
             return False
-        host = _host(notes.read(folder / "state.json"))
-        if host is not None and proof.alive(host):
+        host = _host(atomic_files.read(folder / "state.json"))
+        if host is not None and process_identity.alive(host):
             process.end_group(host, wait_s=2.0)
         shutil.rmtree(folder, ignore_errors=True)
         return True
@@ -110,10 +109,10 @@ class Headless:
         return folder
 
     def _pane(self, folder: Path) -> Pane:
-        state = notes.read(folder / "state.json")
+        state = atomic_files.read(folder / "state.json")
         host = _host(state)
         ended = state.get("exit_code")
-        dead = ended is not None or host is None or not proof.alive(host)
+        dead = ended is not None or host is None or not process_identity.alive(host)
         pid = state.get("pid")
         return Pane(
             folder.name,
@@ -124,7 +123,7 @@ class Headless:
         )
 
     def _last_screen(self, folder: Path) -> Screen:
-        answer = notes.read(folder / "screen.json")
+        answer = atomic_files.read(folder / "screen.json")
         return Screen(str(answer.get("text", "")), str(answer.get("title", "")))
 
     def _ask(self, folder: Path, request: dict[str, object]) -> bool:

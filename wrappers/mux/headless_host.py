@@ -16,8 +16,7 @@ from typing import Any
 
 import pyte
 
-from mam.broker.host import atomic_files as notes
-from mam.broker.host import process_identity as proof
+from mam.broker.host import atomic_files, process_identity
 from mam.wrappers.mux.protocol import COLUMNS, ROWS
 
 _BRACKETED = 2004 << 5  # pyte keeps private modes shifted
@@ -122,13 +121,13 @@ class PaneHost:
         self._write("screen.json", {"look": number, "text": text, "title": self._screen.title})
 
     def _write_state(self, exit_code: int | None) -> None:
-        own = proof.me()
+        own = process_identity.me()
         state = {"tag": self._tag, "host": own.pid, "host_start": own.start, "boot": own.boot, "pid": self._pid}
         self._write("state.json", {**state, "exit_code": exit_code})
 
     def _write(self, name: str, content: dict[str, object]) -> None:
         try:
-            notes.write(self._folder / name, content)
+            atomic_files.write(self._folder / name, content)
         except OSError:
             pass  # a full disk: whoever asked gets no answer, and the program keeps its terminal
 

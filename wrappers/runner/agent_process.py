@@ -10,7 +10,7 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.broker.host.process_identity import ProcessId
 from mam.wrappers import process
 
@@ -65,7 +65,7 @@ class AgentProcess:
         except (PermissionError, ProcessLookupError):
             pass  # it has begun to run its program, or ended already
         self.pid = pid
-        self.identity = proof.of(pid) or ProcessId(pid, "0", proof.boot_id())
+        self.identity = process_identity.of(pid) or ProcessId(pid, "0", process_identity.boot_id())
         self.exited: Exited | None = None
 
     def poll(self) -> Exited | Stopped | None:
@@ -89,7 +89,7 @@ class AgentProcess:
         if self.exited is not None:
             return False
         try:
-            return os.tcgetpgrp(self._tty) == self.pid and not bare_shell(proof.command_line(self.pid))
+            return os.tcgetpgrp(self._tty) == self.pid and not bare_shell(process_identity.command_line(self.pid))
         except OSError:
             return False
 

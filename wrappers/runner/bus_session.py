@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mam.broker import spool
-from mam.broker.bus import impaired as chaos
+from mam.broker.bus import impaired
 from mam.broker.bus.mqtt import MqttBus
 from mam.broker.bus.protocol import Bus, Message, Will
 from mam.broker.bus.url import Endpoint
@@ -22,10 +22,10 @@ from mam.broker.envelope.events import (
     SessionMessage,
     check,
 )
-from mam.broker.envelope.events import Event as Checked
+from mam.broker.envelope.events import CheckedEvent as Checked
 from mam.broker.envelope.payloads import Producer
 from mam.broker.envelope.signing import seal, unseal
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.broker.host.process_identity import ProcessId
 from mam.broker.spool import Spooled
 from mam.broker.version import VERSION
@@ -45,23 +45,23 @@ def connect_mqtt(endpoint: Endpoint, root: str, will: Will, on_connect: Callable
 
 def connector(weather: str, who: str) -> Connect:
     """How to connect: plainly, or with bad weather on the way. Raises Usage."""
-    parsed = chaos.parse(weather)
+    parsed = impaired.parse(weather)
     if parsed is None:
         return connect_mqtt
 
     def connect(endpoint: Endpoint, root: str, will: Will, on_connect: Callable[[], None]) -> Bus:
-        return chaos.ChaosBus(connect_mqtt(endpoint, root, will, on_connect), parsed, who)
+        return impaired.ImpairedBus(connect_mqtt(endpoint, root, will, on_connect), parsed, who)
 
     return connect
 
 
-class Link:
+class BusSession:
     def __init__(self, spec: LaunchSpec, connect: Connect) -> None:
         self._spec = spec
         self._connect = connect
         self._key = keys.load(Path(spec.session_key))
         self._producer = Producer("runner")
-        self._me = proof.me()
+        self._me = process_identity.me()
         self._agent: ProcessId | None = None
         self._bus: Bus | None = None
         self._endpoint: Endpoint | None = None

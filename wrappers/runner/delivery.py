@@ -15,12 +15,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
-from mam.agents.protocol import AgentCli, Screen, Signal, tail
+from mam.agents.protocol import AgentCli, Screen, ScreenState, tail
 from mam.broker import spool
 from mam.broker.envelope import keys
-from mam.broker.envelope.events import DeliveryReason, DeliveryState, Dispatch, Say
-from mam.broker.host import atomic_files as notes
-from mam.broker.host import fault_points as faults
+from mam.broker.envelope.events import DeliveryReason, DeliveryState, Dispatch, FreeText
+from mam.broker.host import atomic_files, fault_points
 from mam.wrappers.mux.protocol import LookFailed, Multiplexer, PaneGone
 
 ENTER_AGAIN_S = 1.0
@@ -29,13 +28,13 @@ LOOK_EVERY_S = 0.1
 BLIND_S = 1.0  # for agents whose draft cannot be seen: how long after Enter the prompt counts as taken
 
 
-class Outcome(NamedTuple):
+class DeliveryOutcome(NamedTuple):
     state: DeliveryState
     reason: DeliveryReason = ""
     evidence: str = ""
 
 
-class Phase(enum.Enum):
+class DeliveryPhase(enum.Enum):
     WAITING = "waiting"  # for an agent that takes a prompt
     PASTED = "pasted"  # for the pause before Enter
     CHECKING = "checking"  # for a sign that the prompt was submitted
@@ -66,18 +65,20 @@ class Ledger:
                 raise
         spool.sync_folder(self._folder)
 
-    def result(self, job: str, attempt: int) -> Outcome | None:
+    def result(self, job: str, attempt: int) -> DeliveryOutcome | None:
         """The recorded result; `unknown` for an intent without one; None where nothing was ever tried."""
         path = self.path(job, attempt)
         if not path.exists():
             return None
-        content = notes.read(path)
+        content = atomic_files.read(path)
         state, reason = content.get("state"), content.get("reason")
         if state not in get_args(DeliveryState) or reason not in get_args(DeliveryReason):
-            return Outcome("unknown", "restarted", "the runner ended between the paste and its result")
-        return Outcome(cast("DeliveryState", state), cast("DeliveryReason", reason), str(content.get("evidence", "")))
+            return DeliveryOutcome("unknown", "restarted", "the runner ended between the paste and its result")
+        return DeliveryOutcome(
+            cast("DeliveryState", state), cast("DeliveryReason", reason), str(content.get("evidence", ""))
+        )
 
-    def conclude(self, job: str, attempt: int, outcome: Outcome) -> None:
+    def conclude(self, job: str, attempt: int, outcome: DeliveryOutcome) -> None:
         target = self.path(job, attempt)
         partial = target.with_name(f".{target.name}")
         partial.write_text(json.dumps(outcome._asdict()), "utf-8")
@@ -86,7 +87,7 @@ class Ledger:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        faults.point("delivery.conclude")
+        fault_points.point("delivery.conclude")
         partial.replace(target)
 
 
@@ -97,7 +98,7 @@ class Delivery:
         self,
         job: str,
         attempt: int,
-        order: Say,
+        order: FreeText,
         *,
         agent: AgentCli,
         mux: Multiplexer,
@@ -112,7 +113,7 @@ class Delivery:
         self._in_foreground = in_foreground
         self._deadline = now + order.deliver_within_s
         self._own = secrets.token_hex(8)
-        self.phase = Phase.WAITING
+        self.phase = DeliveryPhase.WAITING
         self._due = now
         self._enters = 0
         self._entered_at = 0.0
@@ -123,9 +124,9 @@ class Delivery:
     def due(self) -> float:
         return self._due
 
-    def step(self, now: float) -> Outcome | None:
+    def step(self, now: float) -> DeliveryOutcome | None:
         """Go on, if it is time; the outcome once there is one. Never raises for a pane or a disk that is away."""
-        if now < self._due or self.phase is Phase.DONE:
+        if now < self._due or self.phase is DeliveryPhase.DONE:
             return None
         self._due = now + LOOK_EVERY_S  # also where the step fails: nobody may call it again at once
         try:
@@ -135,7 +136,7 @@ class Delivery:
         except OSError as error:  # the disk refuses: the job may not be held for ever by a prompt that comes too late
             outcome = self._held_up(now, "unsubmitted", str(error))
         if outcome is not None:
-            self.phase = Phase.DONE
+            self.phase = DeliveryPhase.DONE
             if self._ledger.path(self.job, self.attempt).exists():
                 try:
                     self._ledger.conclude(self.job, self.attempt, outcome)
@@ -143,47 +144,47 @@ class Delivery:
                     pass  # the bus still tells it; after a restart it is unknown, which is true as well
         return outcome
 
-    def _step(self, now: float) -> Outcome | None:
+    def _step(self, now: float) -> DeliveryOutcome | None:
         match self.phase:
-            case Phase.WAITING:
+            case DeliveryPhase.WAITING:
                 return self._wait(now)
-            case Phase.PASTED:
+            case DeliveryPhase.PASTED:
                 return self._enter(now)
-            case Phase.CHECKING:
+            case DeliveryPhase.CHECKING:
                 return self._check(now)
-            case Phase.DONE:
+            case DeliveryPhase.DONE:
                 return None
 
-    def _held_up(self, now: float, reason: DeliveryReason, why: str) -> Outcome | None:
+    def _held_up(self, now: float, reason: DeliveryReason, why: str) -> DeliveryOutcome | None:
         self._due = now + LOOK_EVERY_S
         if now < self._deadline:
             return None
-        if self.phase is Phase.WAITING:
-            return Outcome("refused", reason, why)
-        return Outcome("unknown", "unsubmitted", why)
+        if self.phase is DeliveryPhase.WAITING:
+            return DeliveryOutcome("refused", reason, why)
+        return DeliveryOutcome("unknown", "unsubmitted", why)
 
-    def _wait(self, now: float) -> Outcome | None:
+    def _wait(self, now: float) -> DeliveryOutcome | None:
         screen = self._mux.screen(self._pane)
         blocked = self._obstacle(screen)
         if blocked is None and now < self._deadline:  # a runner that was stopped finds its time over
             if not self._brief_is_intact():
-                return Outcome("refused", "brief_altered", "the brief is not the one that was delegated")
+                return DeliveryOutcome("refused", "brief_altered", "the brief is not the one that was delegated")
             self._before = screen.text
             try:
                 self._ledger.intend(self.job, self.attempt, self._own)
             except FileExistsError:
                 return self._ledger.result(self.job, self.attempt)
-            faults.point("delivery.paste")
-            self.phase = Phase.PASTED
+            fault_points.point("delivery.paste")
+            self.phase = DeliveryPhase.PASTED
             try:
                 self._mux.paste(self._pane, self.order.prompt)
             except (PaneGone, LookFailed) as error:
                 # Part of it may have arrived, so it is neither tried again nor submitted.
-                return Outcome("unknown", "unsubmitted", str(error))
+                return DeliveryOutcome("unknown", "unsubmitted", str(error))
             self._due = now + self._agent.submit_pause_s
             return None
         if now >= self._deadline:
-            return Outcome("refused", blocked or "unsubmitted", tail(screen))
+            return DeliveryOutcome("refused", blocked or "unsubmitted", tail(screen))
         self._due = now + LOOK_EVERY_S
         return None
 
@@ -191,9 +192,12 @@ class Delivery:
         if not self._in_foreground():
             return "not_foreground"
         signal = self._agent.read(screen)
-        if signal in (Signal.ASKING, Signal.DIALOG):
+        if signal in (ScreenState.ASKING, ScreenState.DIALOG):
             return "dialog"
-        if signal not in (Signal.READY, Signal.ERROR):  # whether a failure still holds, only a prompt can tell
+        if signal not in (
+            ScreenState.READY,
+            ScreenState.ERROR,
+        ):  # whether a failure still holds, only a prompt can tell
             return "busy"
         return "draft" if self._agent.draft(screen) else None
 
@@ -206,28 +210,28 @@ class Delivery:
             return False
         return hashlib.sha256(content).hexdigest() == self.order.brief_sha256
 
-    def _enter(self, now: float) -> Outcome | None:
+    def _enter(self, now: float) -> DeliveryOutcome | None:
         screen = self._mux.screen(self._pane)
         self._draft_seen = self._draft_seen or self._agent.draft(screen)
         if not self._takes_keys(screen):
             self._due = now + LOOK_EVERY_S
-            return Outcome("unknown", "unsubmitted", tail(screen)) if now >= self._deadline else None
-        faults.point("delivery.enter")
+            return DeliveryOutcome("unknown", "unsubmitted", tail(screen)) if now >= self._deadline else None
+        fault_points.point("delivery.enter")
         self._mux.press(self._pane, "Enter")
         self._enters += 1
         self._entered_at = now
-        self.phase = Phase.CHECKING
+        self.phase = DeliveryPhase.CHECKING
         self._due = now + LOOK_EVERY_S / 2
         return None
 
-    def _check(self, now: float) -> Outcome | None:
+    def _check(self, now: float) -> DeliveryOutcome | None:
         if self.started_seen:
-            return Outcome("submitted")
+            return DeliveryOutcome("submitted")
         screen = self._mux.screen(self._pane)
         waits = self._agent.draft(screen)
         self._draft_seen = self._draft_seen or waits
         if not waits and self._taken(screen, now):
-            return Outcome("submitted")
+            return DeliveryOutcome("submitted")
         self._due = now + LOOK_EVERY_S
         if now - self._entered_at < ENTER_AGAIN_S:
             return None
@@ -238,16 +242,16 @@ class Delivery:
             self._entered_at = now
             return None
         if now >= self._entered_at + self._agent.ready_within_s:
-            return Outcome("refused" if waits else "unknown", "unsubmitted", tail(screen))
+            return DeliveryOutcome("refused" if waits else "unknown", "unsubmitted", tail(screen))
         return None
 
     def _takes_keys(self, screen: Screen) -> bool:
         """Whether Enter would reach the agent's composer, and not a dialog or another program."""
-        asks = self._agent.read(screen) in (Signal.ASKING, Signal.DIALOG)
+        asks = self._agent.read(screen) in (ScreenState.ASKING, ScreenState.DIALOG)
         return self._in_foreground() and not asks
 
     def _taken(self, screen: Screen, now: float) -> bool:
         """Whether a composer without our text means that the prompt was sent, and not that it never arrived."""
-        if self._draft_seen or self._agent.read(screen) is Signal.WORKING:
+        if self._draft_seen or self._agent.read(screen) is ScreenState.WORKING:
             return True
         return screen.text != self._before and now - self._entered_at >= BLIND_S

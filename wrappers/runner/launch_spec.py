@@ -8,7 +8,7 @@ from pathlib import Path
 from mam.broker.bus.url import Endpoint, parse_url
 from mam.broker.envelope import keys
 from mam.broker.errors import FileRefused
-from mam.broker.nats import process as server
+from mam.broker.nats import process as nats_server
 
 
 @dataclass(frozen=True)
@@ -25,14 +25,14 @@ class BrokerRef:
     def endpoint(self, user: str) -> Endpoint | None:
         """How *user* reaches it, or None where the embedded one never ran. Raises FileRefused, Usage."""
         if self.url and self.users_dir:
-            password = keys.read_private(server.password_file(Path(self.users_dir), user)).decode().strip()
+            password = keys.read_private(nats_server.password_file(Path(self.users_dir), user)).decode().strip()
             own = parse_url(self.url, password, Path(self.ca_file) if self.ca_file else None)
             return own._replace(user=user)
         if self.url:
             password = keys.read_private(Path(self.password_file)).decode().strip() if self.password_file else ""
             return parse_url(self.url, password, Path(self.ca_file) if self.ca_file else None)
-        port = server.remembered_port(Path(self.folder))
-        return None if port is None else server.endpoint(Path(self.secrets), port, user)
+        port = nats_server.remembered_port(Path(self.folder))
+        return None if port is None else nats_server.endpoint(Path(self.secrets), port, user)
 
 
 @dataclass(frozen=True)

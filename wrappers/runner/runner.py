@@ -17,25 +17,23 @@ from pathlib import Path
 from typing import Any
 
 from mam.agents import catalog
-from mam.agents.protocol import Signal, tail
+from mam.agents.protocol import ScreenState, tail
 from mam.broker import spool
 from mam.broker.envelope import keys, topics
-from mam.broker.envelope.events import Cancel, Dispatch, Say, SessionMessage, Settled
-from mam.broker.envelope.events import Event as Checked
+from mam.broker.envelope.events import Cancel, Dispatch, FreeText, SessionMessage, Settled
+from mam.broker.envelope.events import CheckedEvent as Checked
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.envelope.signing import EventRefused
 from mam.broker.errors import MamError
-from mam.broker.host import atomic_files as notes
-from mam.broker.host import process_identity as proof
-from mam.broker.host import rotated_log as logs
+from mam.broker.host import atomic_files, process_identity, rotated_log
 from mam.broker.spool import Spooled
 from mam.wrappers import process
-from mam.wrappers.mux import catalog as muxes
+from mam.wrappers.mux import catalog as mux_catalog
 from mam.wrappers.mux.protocol import LookFailed, PaneGone
-from mam.wrappers.runner import launch_spec as launch
+from mam.wrappers.runner import launch_spec
 from mam.wrappers.runner.agent_process import AgentProcess, Exited, Stopped
-from mam.wrappers.runner.bus_session import Connect, Link, connector
-from mam.wrappers.runner.delivery import Delivery, Ledger, Outcome, Phase
+from mam.wrappers.runner.bus_session import BusSession, Connect, connector
+from mam.wrappers.runner.delivery import Delivery, DeliveryOutcome, DeliveryPhase, Ledger
 from mam.wrappers.runner.launch_spec import LaunchSpec
 
 _log = logging.getLogger("mam.runner")
@@ -55,21 +53,21 @@ class Runner:
         self._spec = spec
         self._pane = pane
         self._cli = catalog.find(spec.agent)
-        self._mux = muxes.make(spec.mux, spec.mux_server, environ, spec.mam)
+        self._mux = mux_catalog.make(spec.mux, spec.mux_server, environ, spec.mam)
         self._run_dir = Path(spec.run_dir)
         self._ledger = Ledger(self._run_dir / "deliveries")
-        self._link = Link(spec, connect)
+        self._link = BusSession(spec, connect)
         self._fifo = os.open(self._run_dir / "wake", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._delivery: Delivery | None = None
         self._open: tuple[str, int] | None = None  # the attempt that gets heartbeats
         self._taken: set[tuple[str, int]] = set()  # what this runner brought to an end, whatever end
         self._open_key = self._next_key = b""  # of the open attempt, and of the one that is being delivered
         self._beat_due = self._look_due = 0.0
-        self._signal: Signal | None = None
+        self._signal: ScreenState | None = None
         self._was_ready = False
         self._ending = False
         self._how = ""
-        self._write_note("runner.json", proof.me()._asdict())
+        self._write_note("runner.json", process_identity.me()._asdict())
         self._guarded(self._disown)
         self.agent = AgentProcess(spec.argv, {**spec.env_defaults, **environ, **spec.env}, spec.cwd, tty)
 
@@ -153,7 +151,7 @@ class Runner:
     def _look(self, now: float) -> None:
         if now < self._look_due:
             return
-        busy = self._open is not None or self._delivery is not None or self._signal is not Signal.READY
+        busy = self._open is not None or self._delivery is not None or self._signal is not ScreenState.READY
         every_s = FIRST_LOOKS_S if not self._was_ready else LOOK_EVERY_S if busy else IDLE_LOOKS_S
         self._look_due = now + every_s
         try:
@@ -161,7 +159,7 @@ class Runner:
         except (PaneGone, LookFailed):
             return  # could not look: nothing is known, nothing is said
         seen = self._cli.read(screen)
-        self._was_ready = self._was_ready or seen is Signal.READY
+        self._was_ready = self._was_ready or seen is ScreenState.READY
         if seen is self._signal:
             return
         data = {"name": "screen", "state": seen.value, "evidence": tail(screen)[-EVIDENCE_CHARS:]}
@@ -197,10 +195,10 @@ class Runner:
 
     def _disown(self) -> None:
         """The attempt that was open when an earlier runner died went down with its agent: say so."""
-        before = notes.read(self._run_dir / "open.json")
+        before = atomic_files.read(self._run_dir / "open.json")
         job, attempt = before.get("job"), before.get("attempt")
         if isinstance(job, str) and isinstance(attempt, int):
-            self._report_delivery(job, attempt, Outcome("unknown", "restarted"))
+            self._report_delivery(job, attempt, DeliveryOutcome("unknown", "restarted"))
         self._write_note("open.json", {})
 
     def _close_attempt(self) -> None:
@@ -209,7 +207,7 @@ class Runner:
 
     def _write_note(self, name: str, content: Mapping[str, object]) -> None:
         """A small file for the agent's own verbs, which never ask the network."""
-        notes.write(self._run_dir / name, content)
+        atomic_files.write(self._run_dir / name, content)
 
     # -- what the monitor wants ---------------------------------------------------
 
@@ -229,12 +227,12 @@ class Runner:
         match data:
             case Settled():
                 self._link.relay.settle({item.id for item in data.items})
-            case Say() if frame.job:
+            case FreeText() if frame.job:
                 self._accept(frame.job, frame.attempt, data)
             case Cancel() if frame.job:
                 self._cancel(frame.job, frame.attempt)
 
-    def _accept(self, job: str, attempt: int, order: Say) -> None:
+    def _accept(self, job: str, attempt: int, order: FreeText) -> None:
         current = self._delivery
         if current is not None and (current.job, current.attempt) == (job, attempt):
             return  # sent again while under way
@@ -243,11 +241,11 @@ class Runner:
             if isinstance(order, Dispatch) and done.state == "submitted" and (job, attempt) not in self._taken:
                 # Whoever submitted it died before it could note or say so, and its agent with it: both are said.
                 self._report_delivery(job, attempt, done)
-                done = Outcome("unknown", "restarted")
+                done = DeliveryOutcome("unknown", "restarted")
             self._report_delivery(job, attempt, done)
             return
         if current is not None and not self._gives_way(current, order, job):
-            self._report_delivery(job, attempt, Outcome("refused", "busy", f"{current.job} is being delivered"))
+            self._report_delivery(job, attempt, DeliveryOutcome("refused", "busy", f"{current.job} is being delivered"))
             return
         left_s = _left_s(order)
         if left_s <= 0:
@@ -270,12 +268,16 @@ class Runner:
             now=time.monotonic(),
         )
 
-    def _gives_way(self, current: Delivery, order: Say, job: str) -> bool:
+    def _gives_way(self, current: Delivery, order: FreeText, job: str) -> bool:
         """Free text that still waits for a screen keeps no job's prompt away; its sender is told."""
-        if isinstance(current.order, Dispatch) or not isinstance(order, Dispatch) or current.phase is not Phase.WAITING:
+        if (
+            isinstance(current.order, Dispatch)
+            or not isinstance(order, Dispatch)
+            or current.phase is not DeliveryPhase.WAITING
+        ):
             return False
         self._delivery = None
-        self._report_delivery(current.job, current.attempt, Outcome("refused", "busy", f"{job} came first"))
+        self._report_delivery(current.job, current.attempt, DeliveryOutcome("refused", "busy", f"{job} came first"))
         return True
 
     def _deliver(self, now: float) -> None:
@@ -297,7 +299,7 @@ class Runner:
             )
         self._report_delivery(current.job, current.attempt, outcome)
 
-    def _report_delivery(self, job: str, attempt: int, outcome: Outcome) -> None:
+    def _report_delivery(self, job: str, attempt: int, outcome: DeliveryOutcome) -> None:
         data = {"state": outcome.state, "reason": outcome.reason, "evidence": outcome.evidence[-EVIDENCE_CHARS:]}
         self._link.say("delivery", data, job=job, attempt=attempt)
 
@@ -307,10 +309,10 @@ class Runner:
             self._close_attempt()
         current = self._delivery
         if current is not None and (current.job, current.attempt) == (job, attempt):
-            if current.phase is not Phase.WAITING:
+            if current.phase is not DeliveryPhase.WAITING:
                 return  # our text stands in the composer: bring it to its end, or no later prompt could be delivered
             self._delivery = None
-        known = self._ledger.result(job, attempt) or Outcome("refused")
+        known = self._ledger.result(job, attempt) or DeliveryOutcome("refused")
         self._report_delivery(job, attempt, known._replace(reason="cancelled"))
 
     def _beat(self, now: float) -> None:
@@ -319,7 +321,7 @@ class Runner:
             self._link.beat(*self._open, self._open_key)
 
 
-def _left_s(order: Say) -> int:
+def _left_s(order: FreeText) -> int:
     """How long an order may still be typed: a stopped runner finds it in its socket when nobody wants it any more."""
     if order.expires_at is None:
         return order.deliver_within_s
@@ -328,9 +330,9 @@ def _left_s(order: Say) -> int:
 
 def main(spec_file: Path, pane: str, environ: Mapping[str, str]) -> int:
     """The verb `mam runner`: serve the pane that we are in. Raises FileRefused for a bad *spec_file*."""
-    spec = launch.read(spec_file)
+    spec = launch_spec.read(spec_file)
     logging.raiseExceptions = False  # our standard error is the agent's screen
-    log = RotatingFileHandler(spec.log, maxBytes=logs.LIMIT_BYTES, backupCount=1)
+    log = RotatingFileHandler(spec.log, maxBytes=rotated_log.LIMIT_BYTES, backupCount=1)
     logging.basicConfig(handlers=[log], level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     runner = Runner(spec, pane, process.unnested_pane(environ), connector(spec.chaos, spec.session), sys.stdin.fileno())
     return runner.run()

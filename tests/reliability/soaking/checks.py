@@ -11,18 +11,17 @@ import psutil
 
 from mam.broker import spool
 from mam.broker.envelope import topics
-from mam.broker.nats import process as server
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.broker.nats import process as nats_server
+from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import verify
 from mam.control_plane.maintenance import doctor
 from mam.control_plane.registry import audit
 from mam.control_plane.registry.queries import pages
 from mam.control_plane.registry.records import LIVE, Attempt, Job
-from mam.control_plane.sessions import runtime as seats
-
-from .scripts import Planned
-from .strikes import pane_host, tmux_server
+from mam.control_plane.sessions import runtime
+from tests.reliability.soaking.scripts import Planned
+from tests.reliability.soaking.strikes import pane_host, tmux_server
 
 _PROMPT = re.compile(r"\[MAM job (\S+), attempt (\d+)\]")
 
@@ -63,7 +62,7 @@ def _rows(mam: Mam) -> Iterator[str]:
             yield f"integrity_check: {answer}"
         for job in view.open_jobs():
             yield f"{job.id} is still {job.state}"
-        for order in view.orders():
+        for order in view.outbox():
             yield f"an order is left: {order.kind} {order.id}"
         for attempt in view.rows(Attempt, "WHERE ended_at IS NULL"):
             yield f"attempt {attempt.attempt} of {attempt.job} has no end"
@@ -157,11 +156,13 @@ def _processes(mam: Mam) -> Iterator[str]:
     """Whoever runs for this control root is named by the registry: no life of the past goes on unseen."""
     with mam.registry.view() as view:
         rows = view.sessions()
-    known, running = daemon.look(mam.layout), server.running(mam.layout.broker)
+    known, running = monitor_process.look(mam.layout), nats_server.running(mam.layout.broker)
     tmux = tmux_server(mam)
     named = {known.process.pid if known else 0, running.pid if running else 0, tmux.pid if tmux else 0}
     for row in rows:
-        named |= {identity.pid for identity in (seats.runner_id(row), seats.agent_id(row), pane_host(row)) if identity}
+        named |= {
+            identity.pid for identity in (runtime.runner_id(row), runtime.agent_id(row), pane_host(row)) if identity
+        }
     for process in psutil.process_iter(["cmdline", "pid"]):
         words = process.info["cmdline"] or []
         if any(str(mam.layout.mam) in word for word in words) and process.pid not in named:

@@ -12,19 +12,17 @@ from typing import NamedTuple
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.explain import agents_and_jobs as why
+from mam.control_plane.explain import agents_and_jobs
 from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs import jobs
 from mam.control_plane.registry.records import LIVE, OPEN, PRESUMED, Job, Session
-from mam.control_plane.sessions import lifecycle as lives
-from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions import lifecycle, runtime
 from mam.control_plane.sessions.lookup import need_session
+from tests.reliability.soaking.scripts import Planned, plan
+from tests.reliability.soaking.strikes import SPARED, Striker
 from tests.support import MAM, run_mam
-
-from .scripts import Planned, plan
-from .strikes import SPARED, Striker
 
 BY_CLI = 0.06  # how much of what is done goes through the command line
 TRIES = 15
@@ -60,7 +58,7 @@ class Orchestra:
 
     def turn(self, due: int) -> None:
         """Look at everything once and do what is to be done; hand out new jobs until *due* have been."""
-        self._try("up", lambda: daemon.ensure(self._mam))
+        self._try("up", lambda: monitor_process.ensure(self._mam))
         with self._mam.registry.view() as view:
             rows = {name: need_session(view, name) for name in self._agents}
             states = {job_id: jobs.need(view, job_id) for job_id in self.under}
@@ -96,19 +94,19 @@ class Orchestra:
 
     # -- after a strike -----------------------------------------------------------------
 
-    def explain(self, name: str) -> why.Explanation:
+    def explain(self, name: str) -> agents_and_jobs.Explanation:
         """What `mam why NAME` says."""
-        known = daemon.look(self._mam.layout)
+        known = monitor_process.look(self._mam.layout)
         with self._mam.registry.view() as view:
             job = view.job(name)
             session = view.session(job.session if job else name)
-        screen, signal = seats.look_now(self._mam, session) if session else (None, "")
-        now = why.Now(now_ms(), known is not None, known.problem if known else "", screen, signal)
+        screen, signal = runtime.look_now(self._mam, session) if session else (None, "")
+        now = agents_and_jobs.Observed(now_ms(), known is not None, known.problem if known else "", screen, signal)
         with self._mam.registry.view() as view:
             job = view.job(name)
             if job is not None:
-                return why.job(view, job, now)
-            return why.session(view, need_session(view, name), now)
+                return agents_and_jobs.job(view, job, now)
+            return agents_and_jobs.session(view, need_session(view, name), now)
 
     def _bring_back(self, name: str) -> None:
         said = self.explain(name)
@@ -122,10 +120,10 @@ class Orchestra:
         if self._dice.random() < BY_CLI:
             self._cli("agent", "resume", name)
         else:
-            self._try("resume", lambda: lives.resume(self._mam, name))
+            self._try("resume", lambda: lifecycle.resume(self._mam, name))
 
     def _restart(self, name: str) -> None:
-        self._try("stop", lambda: lives.stop(self._mam, name, force=True))
+        self._try("stop", lambda: lifecycle.stop(self._mam, name, force=True))
         self._resume(name)
 
     def _follow(self, job: Job, rows: dict[str, Session], busy: set[str]) -> None:

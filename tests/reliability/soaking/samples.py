@@ -9,13 +9,13 @@ from typing import NamedTuple
 import psutil
 
 from mam.broker.errors import MamError
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.broker.host.process_identity import ProcessId
-from mam.broker.nats import process as server
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.broker.nats import process as nats_server
+from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.records import LIVE
-from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions import runtime
 
 EVERY_S = 3.0
 MB = 2**20
@@ -60,7 +60,7 @@ class Sampler(threading.Thread):
                     sample = Sample(time.monotonic() - self._began, seen.memory_info().rss / MB, seen.num_fds())
                 except psutil.Error:
                     continue  # it was struck in this moment
-                if proof.alive(process):
+                if process_identity.alive(process):
                     self._lives[role, process].append(sample)
 
     def halt(self) -> None:
@@ -69,16 +69,18 @@ class Sampler(threading.Thread):
 
     def _processes(self) -> list[tuple[str, ProcessId]]:
         found: list[tuple[str, ProcessId]] = []
-        known, running = daemon.look(self._mam.layout), server.running(self._mam.layout.broker)
-        broker = proof.of(running.pid) if running else None
+        known, running = monitor_process.look(self._mam.layout), nats_server.running(self._mam.layout.broker)
+        broker = process_identity.of(running.pid) if running else None
         found += [("monitor", known.process)] if known else []
         found += [("broker", broker)] if broker else []
         try:
             with self._mam.registry.view() as view:
-                runners = [seats.runner_id(row) for row in view.sessions() if row.status in LIVE]
+                runners = [runtime.runner_id(row) for row in view.sessions() if row.status in LIVE]
         except MamError:
             runners = []
-        return found + [("runner", runner) for runner in runners if runner is not None and proof.alive(runner)]
+        return found + [
+            ("runner", runner) for runner in runners if runner is not None and process_identity.alive(runner)
+        ]
 
     def trends(self) -> list[Trend]:
         """For each role: all its processes over the whole soak, and its longest life alone."""

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import psutil
 
 from mam.broker.errors import MamError
-from mam.broker.host import process_identity as proof
+from mam.broker.host import process_identity
 from mam.broker.host.process_identity import ProcessId
-from mam.broker.nats import process as server
-from mam.control_plane.control_root import monitor_process as daemon
+from mam.broker.nats import process as nats_server
+from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.records import LIVE, Session
-from mam.control_plane.sessions import runtime as seats
+from mam.control_plane.sessions import runtime
 
 WEIGHTS = {"broker": 12, "monitor": 14, "runner": 18, "agent": 18, "pane": 12, "tmux": 6, "verb": 12, "producer": 8}
 STEADY_FROM = 0.6  # from here on broker and monitor are left alone, so that their memory can be watched for long
@@ -85,10 +85,10 @@ class Striker(threading.Thread):
             self.producer_dies_after_s.append(strike.delay_s)
             return f"the next delegate dies after {strike.delay_s} s"
         if strike.what == "broker":
-            running = server.running(layout.broker)
-            return _kill(proof.of(running.pid) if running else None)
+            running = nats_server.running(layout.broker)
+            return _kill(process_identity.of(running.pid) if running else None)
         if strike.what == "monitor":
-            known = daemon.look(layout)
+            known = monitor_process.look(layout)
             return _kill(known.process if known else None)
         if strike.what == "tmux":
             return _kill(tmux_server(self._mam))
@@ -103,10 +103,10 @@ class Striker(threading.Thread):
 
     def _part(self, session: Session, what: str) -> ProcessId | None:
         if what == "agent":
-            return seats.agent_id(session)
+            return runtime.agent_id(session)
         if what == "pane" and session.mux == "headless":
             return pane_host(session)
-        return seats.runner_id(session)  # a tmux pane has no process but its runner
+        return runtime.runner_id(session)  # a tmux pane has no process but its runner
 
     def _verb(self, first: int) -> str:
         """Kill an agent's own `mam job …` while it runs; the agent itself lives on."""
@@ -115,11 +115,15 @@ class Striker(threading.Thread):
             with self._mam.registry.view() as view:
                 rows = {row.name: row for row in view.sessions()}
             for name in self._agents[first:] + self._agents[:first]:
-                agent = seats.agent_id(rows[name]) if name in rows else None
-                for child in psutil.Process(agent.pid).children(recursive=True) if agent and proof.alive(agent) else []:
+                agent = runtime.agent_id(rows[name]) if name in rows else None
+                for child in (
+                    psutil.Process(agent.pid).children(recursive=True)
+                    if agent and process_identity.alive(agent)
+                    else []
+                ):
                     words = child.cmdline()
                     if self._mam.command in words and "job" in words:
-                        return f"{name}: {_kill(proof.of(child.pid))} {' '.join(words[2:4])}"
+                        return f"{name}: {_kill(process_identity.of(child.pid))} {' '.join(words[2:4])}"
             time.sleep(0.02)
         return "missed: no verb ran"
 
@@ -137,11 +141,11 @@ def tmux_server(mam: Mam) -> ProcessId | None:
     """The tmux server of this control root."""
     argv = ["tmux", "-L", mam.mux_server("tmux"), "display-message", "-p", "#{pid}"]
     pid = subprocess.run(argv, capture_output=True).stdout.strip()
-    return proof.of(int(pid)) if pid.isdigit() else None
+    return process_identity.of(int(pid)) if pid.isdigit() else None
 
 
 def _kill(process: ProcessId | None) -> str:
-    if process is None or not proof.alive(process):
+    if process is None or not process_identity.alive(process):
         return "missed: it does not run"
     os.kill(process.pid, signal.SIGKILL)
     return f"killed pid {process.pid}"
