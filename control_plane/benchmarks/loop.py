@@ -13,7 +13,7 @@ from mam.control_plane.control_root import create, monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.loops import jobs as loop_jobs
 from mam.control_plane.registry.records import Attempt
-from mam.control_plane.sessions import sessions
+from mam.control_plane.sessions import readiness, sessions
 from mam.control_plane.worktrees import commit as worktree_commit
 from mam.control_plane.worktrees import prepare as worktrees
 from mam.wrappers import process
@@ -68,7 +68,7 @@ def _cost(*, commits: int, reviewers: int) -> _Cost:
                 name, "scripted", "reviewer", folder, "headless", args=["--script", str(script)]
             )
             sessions.create(mam, wish)
-            sessions.await_ready(mam, name, wait_s=60)
+            readiness.await_ready(mam, name, wait_s=60)
         _round(mam, tree, names, "warm-up")
         return min((_round(mam, tree, names, f"round-{n}") for n in range(3)), key=lambda cost: cost.overhead_s)
 

@@ -23,7 +23,7 @@ from mam.control_plane.messaging.inbox import Inbox
 from mam.control_plane.messaging.spool_sweep import SpoolSweep
 from mam.control_plane.monitor import job_checks, reconcile
 from mam.control_plane.registry.records import Attempt
-from mam.control_plane.sessions import sessions
+from mam.control_plane.sessions import readiness, sessions
 from mam.control_plane.sessions.activity import Activity
 from mam.control_plane.sessions.lookup import need_session
 
@@ -100,7 +100,7 @@ def look(mux: str = "auto") -> list[Figure]:
     with suite.place() as mam:
         monitor_process.ensure(mam)
         sessions.create(mam, sessions.AgentRequest("writer", "scripted", mux=mux))
-        writer = sessions.await_ready(mam, "writer", wait_s=30)
+        writer = readiness.await_ready(mam, "writer", wait_s=30)
         suite.fill(mam, SESSIONS, JOBS)
         me, long_ago = process_identity.me(), now_ms() - 60_000
         with mam.registry.transaction() as tx:

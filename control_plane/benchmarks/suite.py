@@ -24,7 +24,7 @@ from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs import jobs
 from mam.control_plane.registry.records import Attempt, Job, Session
 from mam.control_plane.registry.transactions import Registry
-from mam.control_plane.sessions import lifecycle, runtime, sessions
+from mam.control_plane.sessions import lifecycle, readiness, runtime, sessions
 from mam.control_plane.sessions.lookup import need_session
 
 
@@ -136,7 +136,7 @@ def deliver(count: int = 20, mux: str = "auto") -> list[Figure]:
     with place() as mam:
         monitor_process.ensure(mam)
         sessions.create(mam, sessions.AgentRequest("writer", "scripted", mux=mux))
-        session = sessions.await_ready(mam, "writer", wait_s=30)
+        session = readiness.await_ready(mam, "writer", wait_s=30)
         taken_ms = []
         for _ in range(count):
             job = delegation.delegate(mam, "writer", "bench")

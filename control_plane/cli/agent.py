@@ -3,24 +3,14 @@
 import argparse
 import json
 import sys
-import time
 
-from mam.broker.errors import MamError, Usage
+from mam.broker.errors import Usage
 from mam.broker.host.text import clean
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables
-from mam.control_plane.registry.queries import View, pages
-from mam.control_plane.registry.records import Session
 from mam.control_plane.sessions.lookup import need_session
-
-
-class NotReady(MamError):
-    code = "agent_not_ready"
-    exit_code = 4
-    message = "{session} is {status}, its screen is {screen} after {waited_s:g} s"
-    remedy_text = "`mam why {session}` says more"
 
 
 def run(words: list[str]) -> int:
@@ -33,6 +23,7 @@ def _create(words: list[str]) -> int:
     from mam.agents import catalog
     from mam.control_plane.control_root import monitor_process
     from mam.control_plane.sessions import sessions
+    from mam.control_plane.sessions.readiness import need_ready
     from mam.control_plane.worktrees import prepare as worktrees
 
     def build(parser: Parser) -> None:
@@ -64,7 +55,7 @@ def _create(words: list[str]) -> int:
     wish = sessions.AgentRequest(name, args.agent, args.role, cwd, mux, program, rest)
     session = sessions.create(mam, wish, say)
     if not args.no_wait and known is not None:
-        session = _wait_ready(mam, session, catalog.find(args.agent).ready_within_s)
+        session = need_ready(mam, session.name, ready_within_s=catalog.find(args.agent).ready_within_s, say=say)
     emit(
         args,
         tables.session_data(session),
@@ -102,20 +93,6 @@ def _open(args: argparse.Namespace, cwd: str | None) -> Mam:
             what = f"--cwd {cwd} was given, but no control root"
             raise Usage(what=what, hint="set WORKSPACE_ROOT or give --root") from error
         raise
-
-
-def _wait_ready(mam: Mam, session: Session, within_s: float) -> Session:
-    from mam.control_plane.sessions import sessions
-
-    wait_s = mam.settings.seconds("MAM_READY_WITHIN_S", max(30.0, within_s * 2))
-    began = time.monotonic()
-    ready = sessions.await_ready(mam, session.name, wait_s=wait_s, say=say)
-    if ready.status != "running" or ready.screen in (None, "starting"):
-        waited_s, screen = round(time.monotonic() - began, 1), ready.screen or "not seen yet"
-        raise NotReady(session=ready.name, status=ready.status, screen=screen, waited_s=waited_s)
-    if ready.screen != "ready":
-        say(f"{ready.name} shows a question ({ready.screen}): answer it in its pane")
-    return ready
 
 
 def _list(words: list[str]) -> int:
@@ -199,6 +176,7 @@ def _resume(words: list[str]) -> int:
     from mam.agents import catalog
     from mam.control_plane.control_root import monitor_process
     from mam.control_plane.sessions import lifecycle
+    from mam.control_plane.sessions.readiness import need_ready
 
     def build(parser: Parser) -> None:
         _name(parser)
@@ -212,7 +190,7 @@ def _resume(words: list[str]) -> int:
     cwd = config.absolute(args.cwd, mam.settings.cwd) if args.cwd else None
     session = lifecycle.resume(mam, args.name, cwd=cwd, rebind=args.rebind, say=say)
     if not args.no_wait and known is not None:
-        session = _wait_ready(mam, session, catalog.find(session.agent).ready_within_s)
+        session = need_ready(mam, session.name, ready_within_s=catalog.find(session.agent).ready_within_s, say=say)
     emit(
         args,
         tables.session_data(session),
@@ -222,8 +200,7 @@ def _resume(words: list[str]) -> int:
 
 
 def _send(words: list[str]) -> int:
-    from mam.control_plane.control_root import monitor_process
-    from mam.control_plane.sessions import sessions
+    from mam.control_plane.sessions import free_text
 
     def build(parser: Parser) -> None:
         _name(parser)
@@ -233,34 +210,7 @@ def _send(words: list[str]) -> int:
         words, 2, "mam agent send writer 'which tests did you run?'", "type text into an agent's composer", build
     )
     mam = Mam.open(root=args.root)
-    monitor_process.ensure(mam, say=say)
     text = sys.stdin.read() if args.text == "-" else args.text
-    with mam.registry.view() as view:
-        after = view.last_event()
-    send_id = sessions.send(mam, args.name, text)
-    outcome = _await_delivery(mam, args.name, send_id, after)
-    emit(args, outcome, f"{outcome['state']} {outcome.get('reason') or ''}".rstrip())
-    return 0 if outcome["state"] == "submitted" else 1
-
-
-def _await_delivery(mam: Mam, name: str, send_id: str, after: int) -> dict[str, object]:
-    wait_s = mam.settings.deliver_within_s + 5
-    deadline = time.monotonic() + wait_s
-    while time.monotonic() < deadline:
-        with mam.registry.view() as view:
-            found = _delivery(view, name, send_id, after)
-        if found is not None:
-            return found
-        time.sleep(0.05)
-    raise NotReady(session=name, status="reached too late", screen="unknown", waited_s=wait_s)
-
-
-def _delivery(view: View, name: str, send_id: str, after: int) -> dict[str, object] | None:
-    from mam.wrappers.runner.relay import body_of
-
-    for event in pages(view, f"agents/{name}/events", after):
-        body = body_of(event["wire"])
-        data = body.get("data")
-        if body.get("job") == send_id and isinstance(data, dict) and data.get("state") != "received":
-            return data
-    return None
+    outcome = free_text.send(mam, args.name, text, say=say)
+    emit(args, outcome._asdict(), f"{outcome.state} {outcome.reason}".rstrip())
+    return 0 if outcome.state == "submitted" else 1

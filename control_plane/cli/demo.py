@@ -17,12 +17,11 @@ from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables
 from mam.control_plane.jobs import verify
 from mam.control_plane.loops import files as loop_files
-from mam.control_plane.loops import locks as loop_locks
 from mam.control_plane.loops import run as loop_run
-from mam.control_plane.loops import start as loop_start
 from mam.control_plane.loops import store as loop_store
+from mam.control_plane.loops.start import LoopRequest
 from mam.control_plane.registry.records import Loop
-from mam.control_plane.sessions import lifecycle, sessions
+from mam.control_plane.sessions import lifecycle, readiness, sessions
 from mam.control_plane.worktrees import prepare as worktrees
 from mam.wrappers import process
 
@@ -85,12 +84,10 @@ def _play(mam: Mam, args: argparse.Namespace, rest: list[str]) -> int:
         place = Path(tree.path) if writes else mam.layout.root
         wish = sessions.AgentRequest(name, args.agent, "creator" if writes else "reviewer", place, args.mux)
         sessions.create(mam, wish._replace(args=[*script, *rest]))
-        session = sessions.await_ready(mam, name, wait_s=60)
+        session = readiness.await_ready(mam, name, wait_s=60)
         say(f"{name} ({args.agent} in {session.mux}) in {place}: screen {session.screen}")
-    loop_id = loop_start.new_id()
-    with loop_locks.held(mam, loop_id):
-        asked = loop_start.LoopRequest(TASK, Path(tree.path), CREATOR, REVIEWERS, promote="merge", loop_id=loop_id)
-        loop = loop_run.LoopRun(mam, loop_start.begin(mam, asked), say).run()
+    asked = LoopRequest(TASK, Path(tree.path), CREATOR, REVIEWERS, promote="merge")
+    loop = loop_run.begin(mam, asked, say=say)
     return _told(mam, args, loop, time.monotonic() - began)
 
 

@@ -1,21 +1,9 @@
 """mam doctor [--fix] [--probe AGENT]"""
 
 import argparse
-import time
 
-from mam.broker.errors import MamError
 from mam.control_plane.cli.base import Parser, add_root, emit, say, verb
 from mam.control_plane.control_root.context import Mam
-
-PROBE_TASK = """This is a probe of your connection to MAM: change nothing.
-Run the `started` command of your prompt, write one line that says "the probe arrived" to the report path,
-then run the `report` command of your prompt with --result done."""
-
-
-class ProbeFailed(MamError):
-    code = "probe_failed"
-    message = "{agent} did not take the turn: {state}"
-    remedy_text = "`mam why {job}` says how far it came"
 
 
 def run(words: list[str]) -> int:
@@ -51,27 +39,8 @@ def run(words: list[str]) -> int:
 
 
 def _probe(mam: Mam, args: argparse.Namespace) -> int:
-    """Prove that an agent takes a turn, from inside its own sandbox: its verbs must reach the registry."""
-    from mam.control_plane.control_root import monitor_process
-    from mam.control_plane.jobs import delegate as delegation
-    from mam.control_plane.jobs import jobs
+    from mam.control_plane.maintenance import probe
 
-    monitor_process.ensure(mam, say=say)
-    job = delegation.delegate(mam, args.probe, PROBE_TASK, title="probe by mam doctor")
-    say(f"{job.id}: waiting for {args.probe}")
-    deadline = time.monotonic() + args.timeout
-    watch = mam.registry.watch()
-    try:
-        while True:
-            job = jobs.need(watch, job.id)
-            if job.state == "reported":
-                emit(args, {"ok": True, "job": job.id}, f"ok   {args.probe} took a turn and reported ({job.id})")
-                return 0
-            if jobs.exit_code(job) is not None or time.monotonic() > deadline:
-                break
-            time.sleep(0.1)
-    finally:
-        watch.connection.close()
-    if jobs.exit_code(job) is None:
-        jobs.cancel(mam, job.id, "the probe took too long")
-    raise ProbeFailed(agent=args.probe, state=job.detail or job.state, job=job.id)
+    job = probe.probe(mam, args.probe, wait_s=args.timeout, say=say)
+    emit(args, {"ok": True, "job": job.id}, f"ok   {args.probe} took a turn and reported ({job.id})")
+    return 0

@@ -2,33 +2,22 @@
 
 import argparse
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mam.broker.envelope.payloads import now_ms
-from mam.broker.errors import MamError, Usage
+from mam.broker.errors import Usage
 from mam.broker.host.text import clean
 from mam.control_plane.cli import AGENT_SIDE
 from mam.control_plane.cli.base import Parser, add_older, add_root, check_seconds, choose, emit, ended_before, say, verb
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables
-from mam.control_plane.registry.queries import View
-from mam.control_plane.registry.records import LIVE, OPEN, Job
+from mam.control_plane.registry.records import OPEN
 
 if TYPE_CHECKING:
     from mam.control_plane.jobs.delegate import Limits
-
-
-MONITOR_LOOK_S = 2.0
-
-
-class WaitedInVain(MamError):
-    code = "wait_ended"
-    exit_code = 4
-    message = "{job} is still {state} after {waited_s:g} s"
-    remedy_text = "`mam why {job}` says what is awaited; `mam job wait {job}` waits again"
+    from mam.control_plane.jobs.wait import EndedJob
 
 
 def run(words: list[str]) -> int:
@@ -170,55 +159,17 @@ def _wait(words: list[str]) -> int:
 
 
 def _await(mam: Mam, args: argparse.Namespace, job_id: str, wait_s: float) -> int:
-    """Follow one job until it ends; the result as text or JSON. Raises WaitedInVain."""
-    from mam.control_plane.control_root import monitor_process
-    from mam.control_plane.jobs import jobs, verify
+    """Wait for a job's end and print it."""
+    from mam.control_plane.jobs import wait
 
-    deadline = time.monotonic() + wait_s
-    look_again = time.monotonic() + MONITOR_LOOK_S
-    watch = mam.registry.watch()
-    try:
-        version, last = -1, ""
-        while True:
-            now_version = watch.data_version()
-            if now_version != version:
-                version = now_version
-                job = jobs.need(watch, job_id)
-                last = _progress(watch, job, last)
-            code = jobs.exit_code(job)
-            if code is not None:
-                verified = verify.verify(mam.layout, watch, job_id)
-                emit(args, _result(job, verified.ok, code), _result_text(job, verified.ok))
-                return code
-            if time.monotonic() > deadline:
-                raise WaitedInVain(job=job_id, state=job.state, waited_s=wait_s)
-            if time.monotonic() > look_again:
-                monitor_process.ensure(mam, say=say)  # without a monitor nothing would ever change
-                look_again = time.monotonic() + MONITOR_LOOK_S
-            time.sleep(0.05)
-    finally:
-        watch.connection.close()
+    ended = wait.await_end(mam, job_id, wait_s=wait_s, say=say)
+    shown = {"duration_s": ended.duration_s, "every_event_verified": ended.every_event_verified}
+    emit(args, {**tables.job_data(ended.job), **shown, "exit_code": ended.exit_code}, _ended_text(ended))
+    return ended.exit_code
 
 
-def _progress(view: View, job: Job, last: str) -> str:
-    attempt = view.attempt(job.id, job.attempt)
-    line = f"{job.id} is {job.state}"
-    if attempt is not None and attempt.last_note and job.state == "running":
-        line += f": {clean(attempt.last_note)}"
-    session = view.session(job.session)
-    if session is not None and session.status not in LIVE and job.state in OPEN:
-        line += f"; its agent is {session.status}: mam why {job.id}"
-    if line != last:
-        say(line)
-    return line
-
-
-def _result(job: Job, verified: bool, code: int) -> dict[str, object]:
-    took_s = ((job.ended_at or job.updated_at) - job.created_at) / 1000
-    return {**tables.job_data(job), "duration_s": took_s, "every_event_verified": verified, "exit_code": code}
-
-
-def _result_text(job: Job, verified: bool) -> str:
+def _ended_text(ended: "EndedJob") -> str:
+    job = ended.job
     lines = [f"{job.id}: {job.state}" + (" (late)" if job.late else "")]
     lines.append(f"result: {job.result or '-'}   verdict: {job.verdict or '-'}")
     if job.detail:
@@ -226,7 +177,8 @@ def _result_text(job: Job, verified: bool) -> str:
     if job.state == "reported":
         lines.append(f"report: {job.report_path}")
     lines.append(f"took: {tables.duration(job.created_at, job.ended_at or job.updated_at)}")
-    lines.append(f"signatures: {'every event verified' if verified else 'NOT all verified: mam verify ' + job.id}")
+    verified = "every event verified" if ended.every_event_verified else f"NOT all verified: mam verify {job.id}"
+    lines.append(f"signatures: {verified}")
     return "\n".join(lines)
 
 

@@ -3,16 +3,18 @@
 import argparse
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import Usage
 from mam.broker.host.text import clean
 from mam.control_plane.cli.base import Parser, add_older, add_root, check_seconds, choose, emit, ended_before, say, verb
-from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables
 from mam.control_plane.registry.records import Loop
+
+if TYPE_CHECKING:
+    from mam.control_plane.loops.start import LoopRequest
 
 
 def run(words: list[str]) -> int:
@@ -21,9 +23,7 @@ def run(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    from mam.control_plane.loops import locks as loop_locks
-    from mam.control_plane.loops import start as loop_start
-    from mam.control_plane.loops import timeline as loop_timeline
+    from mam.control_plane.loops import run as loop_run
 
     def build(parser: Parser) -> None:
         add_root(parser)
@@ -49,39 +49,34 @@ def _run(words: list[str]) -> int:
     example = "mam loop run --task task.md --creator writer --reviewers a,b --worktree issue-20"
     args = verb(words, 2, example, "work, review by all, rework, until one commit is passed by everybody", build)
     mam = Mam.open(root=args.root)
-    loop_id = loop_start.check_id(args.id) if args.id else loop_start.new_id()
     limits = _limits(mam, args.limit)
-    wish = _wish(mam, args, loop_id)
-    with loop_locks.held(mam, loop_id):
-        loop = loop_start.begin(mam, wish)
-        say(f"loop {loop.id}: {loop_timeline.place(loop)}, base {loop.base_sha[:12]}; files in {loop.folder}")
-        return _carry_out(args, mam, loop, limits)
+    return _told(args, mam, loop_run.begin(mam, _request(mam, args), say=say, limits=limits))
 
 
-def _carry_out(args: argparse.Namespace, mam: Mam, loop: Loop, limits: Any) -> int:
-    """The caller holds the loop's lock."""
-    from mam.control_plane.loops import run as loop_run
-
-    try:
-        return _told(args, mam, loop_run.LoopRun(mam, loop, say, limits).run())
-    except KeyboardInterrupt:
-        say(f"its agents go on; `mam loop resume {loop.id}` takes it up again, `mam loop cancel {loop.id}` ends it")
-        raise
-
-
-def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
+def _request(mam: Mam, args: argparse.Namespace) -> "LoopRequest":
     from mam.control_plane.cli.job import read_brief
     from mam.control_plane.jobs.delegate import check_brief
+    from mam.control_plane.loops import reviewers
     from mam.control_plane.loops import start as loop_start
+    from mam.control_plane.worktrees import prepare as worktrees
 
     if bool(args.creator) == args.review_only:
         raise Usage(what="a loop has a creator, or is --review-only", hint="--creator AGENT, or --review-only")
+    loop_id = loop_start.check_id(args.id) if args.id else loop_start.new_id()
     task = check_brief(*read_brief(args.task, mam.settings.cwd))
+    wanted = args.worktree or mam.settings.text("MAM_LOOP_WORKTREE")
+    if not wanted:
+        raise Usage(what="--worktree is missing", hint="name one of `mam worktree list`, or set MAM_LOOP_WORKTREE")
+    if args.reviewers is not None:  # an empty list is a mistake, and never everybody
+        names = [name.strip() for name in args.reviewers.split(",") if name.strip()]
+    else:
+        pool = reviewers.PoolChoice(args.pool, args.pick)
+        names = reviewers.choose(mam, loop_id, pool, without=args.creator, priority=args.priority, say=say)
     return loop_start.LoopRequest(
         task=task,
-        worktree=_tree(mam, args.worktree),
+        worktree=worktrees.path_of(mam, wanted),
         creator=args.creator,
-        reviewers=_reviewers(mam, args, loop_id),
+        reviewers=names,
         base=args.base,
         rounds=args.rounds,
         isolation=args.review_isolation,
@@ -91,37 +86,6 @@ def _wish(mam: Mam, args: argparse.Namespace, loop_id: str) -> Any:
         loop_id=loop_id,
         priority=args.priority,
     )
-
-
-def _reviewers(mam: Mam, args: argparse.Namespace, loop_id: str) -> list[str]:
-    """Those that were named, or who of the pool is free."""
-    from mam.control_plane.loops import reviewers as loop_reviewers
-
-    if args.reviewers is not None:  # empty is a mistake, and never everybody
-        return [name.strip() for name in args.reviewers.split(",") if name.strip()]
-    if args.pick is not None:
-        wait_s = mam.settings.seconds("MAM_LOOP_WAIT_S", 3600)
-        return loop_reviewers.pick(
-            mam, loop_id, args.pool, args.pick, without=args.creator, priority=args.priority, wait_s=wait_s, say=say
-        )
-    with mam.registry.view() as view:
-        free = [name for name in loop_reviewers.free_of(view, args.pool) if name != args.creator]
-    if not free:
-        hint = "`mam queue` shows who has them; --reviewers A,B waits for them"
-        raise Usage(what=f"nobody of the pool {args.pool} is free", hint=hint)
-    return free
-
-
-def _tree(mam: Mam, given: str | None) -> Path:
-    """The path of --worktree: the name of a prepared one, or a path as it is."""
-    wanted = given or mam.settings.text("MAM_LOOP_WORKTREE")
-    if not wanted:
-        raise Usage(what="--worktree is missing", hint="name one of `mam worktree list`, or set MAM_LOOP_WORKTREE")
-    with mam.registry.view() as view:
-        row = view.worktree(wanted)
-    if row is not None and row.state != "removed":
-        return Path(row.path)
-    return config.absolute(wanted, mam.settings.cwd)
 
 
 def _limit(parser: Parser) -> None:
@@ -139,8 +103,7 @@ def _limits(mam: Mam, limit_s: float | None) -> Any:
 
 
 def _resume(words: list[str]) -> int:
-    from mam.control_plane.loops import locks as loop_locks
-    from mam.control_plane.loops import store as loop_store
+    from mam.control_plane.loops import run as loop_run
 
     def build(parser: Parser) -> None:
         _one(parser)
@@ -148,31 +111,14 @@ def _resume(words: list[str]) -> int:
 
     args = verb(words, 2, "mam loop resume loop-1a2b3c4d", "go on with a loop that was killed or is stuck", build)
     mam = Mam.open(root=args.root)
-    limits = _limits(mam, args.limit)
-    with loop_locks.held(mam, args.loop):
-        with mam.registry.view() as view:
-            loop = loop_store.need(view, args.loop)
-        if loop.ended_at is not None:
-            raise loop_store.LoopEnded(loop=loop.id, outcome=loop.outcome)
-        return _carry_out(args, mam, loop, limits)
+    return _told(args, mam, loop_run.resume(mam, args.loop, say=say, limits=_limits(mam, args.limit)))
 
 
 def _cancel(words: list[str]) -> int:
-    from mam.control_plane.loops import locks as loop_locks
     from mam.control_plane.loops import run as loop_run
-    from mam.control_plane.loops import store as loop_store
 
     args = verb(words, 2, "mam loop cancel loop-1a2b3c4d", "end a loop, its jobs and its review trees", _one)
-    mam = Mam.open(root=args.root)
-    loop_store.ask_cancel(mam, args.loop)
-    try:
-        with loop_locks.held(mam, args.loop):
-            with mam.registry.view() as view:
-                loop = loop_store.need(view, args.loop)
-            if loop.ended_at is None:  # else the process that carried it out has just done it
-                loop = loop_run.LoopRun(mam, loop, say).run()
-    except loop_locks.LoopRuns:
-        loop = loop_store.await_end(mam, args.loop)  # the process that carries it out does it
+    loop = loop_run.cancel(Mam.open(root=args.root), args.loop, say=say)
     emit(args, _data(loop), f"{loop.id}: {loop.outcome or loop.state}")
     return 0
 

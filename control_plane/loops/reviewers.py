@@ -3,9 +3,10 @@
 import json
 import time
 from collections import Counter
+from typing import NamedTuple
 
 from mam.broker.errors import Busy, Usage
-from mam.broker.host.progress import Progress
+from mam.broker.host.progress import Progress, silent
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.leases import leases
@@ -70,3 +71,29 @@ def pick(
     finally:
         with mam.registry.transaction() as tx:
             leases.release(tx, ticket)  # the loop asks for them again, by name, when there is something to review
+
+
+class PoolChoice(NamedTuple):
+    """Whom of a pool (a role) a loop wants: any *pick* of them in the queue's order; None: everybody who is free."""
+
+    role: str = "reviewer"
+    pick: int | None = None
+
+
+def choose(
+    mam: Mam, loop_id: str, choice: PoolChoice, *, without: str | None, priority: int = 0, say: Progress = silent
+) -> list[str]:
+    """
+    The reviewers of a loop that names none; never *without*, its creator. Waits where *choice* picks a number.
+
+    Raises Usage where the pool cannot give them, Busy after MAM_LOOP_WAIT_S.
+    """
+    if choice.pick is not None:
+        wait_s = mam.settings.seconds("MAM_LOOP_WAIT_S", 3600)
+        return pick(mam, loop_id, choice.role, choice.pick, without=without, priority=priority, wait_s=wait_s, say=say)
+    with mam.registry.view() as view:
+        free = [name for name in free_of(view, choice.role) if name != without]
+    if not free:
+        hint = "`mam queue` shows who has them; --reviewers A,B waits for them"
+        raise Usage(what=f"nobody of the pool {choice.role} is free", hint=hint)
+    return free

@@ -1,83 +1,51 @@
 """
-A loop carried out: orders in, events out, a checkpoint before and after each side effect.
+A loop carried out by one process: orders in, events out, a checkpoint before and after each side effect.
 
-Every order can be carried out twice without harm: jobs have names of their own,
-commits are pinned, benches carry what they hold. So a killed loop is simply run
-again by the one process that gets its lock.
+This module knows when things happen: marks, waits, leases, the cancel, what is told. What a review does is in
+`review.py`. A killed loop is run again by the one process that gets its lock (`locks.held`).
 """
 
-import contextlib
-import shlex
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 
 from mam.broker.envelope.payloads import now_ms
-from mam.broker.errors import MamError
 from mam.broker.host import fault_points
-from mam.broker.host.progress import Progress
+from mam.broker.host.progress import Progress, silent
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.jobs import attention, jobs
-from mam.control_plane.jobs import delegate as delegation
+from mam.control_plane.jobs.delegate import Limits
 from mam.control_plane.leases import leases
 from mam.control_plane.loops import files as loop_files
 from mam.control_plane.loops import jobs as loop_jobs
-from mam.control_plane.loops import promote, review_trees
+from mam.control_plane.loops import locks as loop_locks
+from mam.control_plane.loops import review
+from mam.control_plane.loops import start as loop_start
 from mam.control_plane.loops import state as loop_state
 from mam.control_plane.loops import store as loop_store
 from mam.control_plane.loops import timeline as loop_timeline
-from mam.control_plane.loops.jobs import LoopJobs
 from mam.control_plane.loops.lease import ReviewerLease
-from mam.control_plane.loops.state import (
-    Ask,
-    Capture,
-    Halted,
-    Look,
-    LoopEvent,
-    Order,
-    Promote,
-    Reviewed,
-    Work,
-    WorkEnded,
-)
-from mam.control_plane.registry.records import OPEN, Loop, StepMark
-from mam.control_plane.sessions.lookup import SessionBusy, SessionNotRunning, UnknownSession
-from mam.wrappers.git import command as git
-from mam.wrappers.git import dotgit, snapshot
-from mam.wrappers.git.snapshot import CapturedCommit
+from mam.control_plane.loops.review import ReviewActions
+from mam.control_plane.loops.start import LoopRequest
+from mam.control_plane.loops.state import Ask, Capture, Halted, LoopEvent, Order, Promote, Reviewed, Work
+from mam.control_plane.registry.records import Loop, StepMark
+from mam.control_plane.sessions.lookup import SessionBusy
 
 POLL_S = 0.05
 MONITOR_LOOK_S = 5.0
-# Why a job cannot be had now, though a person may change that.
-_IMPOSSIBLE = (
-    SessionNotRunning,
-    UnknownSession,
-    jobs.JobArchived,
-    delegation.JobFilesGone,
-    review_trees.ReviewTreeFailed,
-)
-
-
-class OtherBranch(MamError):
-    code = "other_branch"
-    message = "{tree} is on {on}, and the loop is about {branch}"
-    remedy_text = "{hint}"
-
-
-class IdentityChanged(MamError):
-    code = "identity_changed"
-    message = "what {loop} reviews in round {round} was changed behind its back: {what}"
-    remedy_text = "its verdicts cannot be trusted: `mam loop cancel {loop}`, then another loop"
 
 
 class LoopRun:
-    """One process's hold on one loop; the caller holds the loop's lock (`loops.held`)."""
+    """
+    One process's hold on one loop; the caller holds the loop's lock (`locks.held`).
 
-    def __init__(self, mam: Mam, loop: Loop, say: Progress, limits: delegation.Limits | None = None) -> None:
+    Whatever ends this process at any moment: the next one goes on from the last checkpoint, and no side effect is
+    repeated in a way that shows.
+    """
+
+    def __init__(self, mam: Mam, loop: Loop, say: Progress = silent, limits: Limits | None = None) -> None:
         self._mam, self._loop, self._say = mam, loop, say
         self._state = loop_store.state_of(loop)
-        self._jobs = LoopJobs(mam, loop, limits)
+        self._actions = ReviewActions(mam, loop, limits)
         self._lease = ReviewerLease(mam, loop.id, loop.priority, say)
         self._sent: dict[Order, int] = {}  # to the attempt of its job that carries it out
         self._busy: dict[Order, tuple[float, float]] = {}  # since when, and when it is tried again
@@ -86,32 +54,28 @@ class LoopRun:
         self._patience_s = mam.settings.seconds("MAM_LOOP_WAIT_S", 3600)
 
     def run(self) -> Loop:
-        """Go on until the loop has ended or waits for a person. Raises what a broken registry or disk raises."""
+        """
+        Go on until the loop has ended or waits for a person; return its record as it is then.
+
+        Raises IdentityChanged, LoopRuns, and what a broken registry or disk raises.
+        """
         stuck = self._state.phase == "stuck"
         self._lease.take_over(len(self._state.rounds) if self._state.phase == "reviewing" else None)
-        self._check_identity()
+        if self._cancelled() is None:
+            self._actions.check_identity(self._state)
         if self._state.phase not in ("new", "stuck"):
             loop_files.note(self._loop, f"taken up again in round {len(self._state.rounds)}")
         self._take(self._cancelled() or (loop_state.Resumed() if stuck else loop_state.Began()))
         while self._state.phase not in ("ended", "stuck"):
-            self._tidy()
+            self._actions.tidy(self._state)
             orders = loop_state.pending(self._state)
             asked = [order for order in orders if isinstance(order, Work | Ask)]
             self._take(self._cancelled() or (self._wait(asked) if asked else self._at_once(orders[0])))
-        self._leave()
+        self._lease.take_over(None)
+        self._actions.leave(self._state)
         return self._loop
 
-    def _check_identity(self) -> None:
-        """Whoever takes a loop up finds the round's commits as they were written down. Raises IdentityChanged."""
-        at = self._state.round if self._state.rounds else None
-        if at is None or not at.head or self._cancelled():
-            return
-        what = loop_files.other_identity(self._loop, at)
-        pinned = snapshot.pinned(self._mam.layout.root, f"{self._loop.id}/{at.number}")
-        if pinned != (at.base, at.head):
-            what = f"it is pinned as {' '.join(pinned) if pinned else 'nothing'}, not as {at.base} {at.head}"
-        if what:
-            raise IdentityChanged(loop=self._loop.id, round=at.number, what=what)
+    # -- events become state ------------------------------------------------------------------------
 
     def _take(self, event: LoopEvent) -> None:
         before = self._state
@@ -119,7 +83,7 @@ class LoopRun:
         if after == before:
             return
         if isinstance(event, loop_state.LoopCancelled):
-            self._call_off()
+            self._actions.call_off()
         fault_points.point("loop.save")
         mine = self._lease.tokens if isinstance(event, Reviewed) else {}
         try:
@@ -132,6 +96,9 @@ class LoopRun:
         self._state = after
         if after.phase != "reviewing":
             self._lease.given_back()
+        self._tell_event(before, event)
+
+    def _tell_event(self, before: loop_state.LoopState, event: LoopEvent) -> None:
         happened = loop_timeline.happened(before, event, self._loop)
         for text in filter(None, (happened, loop_timeline.ending(self._state))):
             self._say(text)
@@ -140,45 +107,20 @@ class LoopRun:
             if new.stale and not old.stale:
                 loop_files.superseded(self._loop, new)
 
-    # -- orders that are answered at once -------------------------------------------------
+    def _cancelled(self) -> LoopEvent | None:
+        with self._mam.registry.view() as view:
+            loop = loop_store.need(view, self._loop.id)
+        return loop_state.LoopCancelled() if loop.cancel_at is not None else None
+
+    # -- orders become side effects -------------------------------------------------------------------
 
     def _at_once(self, order: Order) -> LoopEvent:
         match order:
             case Capture(number):
-                return self._marked(f"r{number}/capture", lambda: self._capture(number))
-            case Look():
-                at = self._state.round
-                snap = CapturedCommit(at.head, at.tip, at.captured)
-                return loop_state.Looked(snapshot.still(Path(self._loop.worktree), snap))
+                return self._marked(f"r{number}/capture", lambda: self._actions.at_once(self._state, order))
             case Promote(number):
-                return self._marked(f"r{number}/promote", self._promote)
-        raise AssertionError(order)  # somebody else answers the others
-
-    def _capture(self, number: int) -> LoopEvent:
-        name, root, tree = f"{self._loop.id}/{number}", self._mam.layout.root, Path(self._loop.worktree)
-        try:
-            snap = snapshot.capture(tree, f"mam: loop {self._loop.id}, round {number}")
-            if (on := dotgit.branch_of(tree)) != self._loop.branch:
-                branch = self._loop.branch
-                back = ["switch", branch] if branch else ["switch", "--detach"]
-                hint = shlex.join(["git", "-C", str(tree), *back])
-                raise OtherBranch(tree=tree, on=on or "no branch", branch=branch or "no branch", hint=hint)
-            base = self._loop.base_sha
-            snapshot.pin(root, name, base, snap.head)
-            self._jobs.publish(number, base, snap.head)
-            some = self._jobs.write_changes(number, base, snap.head)
-        except (snapshot.NotCapturable, OtherBranch, git.GitFailed) as error:
-            return loop_state.NotCaptured(f"{error} ({error.remedy})" if error.remedy else str(error))
-        captured = loop_state.Captured(base, snap.head, snap.tip, snap.captured, not some)
-        seen, _ = loop_state.step(self._state, captured)
-        loop_files.identity(self._loop, seen.round)
-        return captured
-
-    def _promote(self) -> LoopEvent:
-        result = promote.promote(self._mam, self._loop, self._state)
-        if result.moved or result.refused:
-            return loop_state.NotPromoted(result.moved, result.refused)
-        return loop_state.Promoted(result.done)
+                return self._marked(f"r{number}/promote", lambda: self._actions.at_once(self._state, order))
+        return self._actions.at_once(self._state, order)
 
     def _marked(self, key: str, do: Callable[[], LoopEvent]) -> LoopEvent:
         """Note a side effect before and after it."""
@@ -193,8 +135,6 @@ class LoopRun:
         with self._mam.registry.transaction() as tx:
             tx.put(StepMark(self._loop.id, key, state, now_ms(), detail))
 
-    # -- orders that somebody else answers ------------------------------------------------------
-
     def _wait(self, orders: Sequence[Work | Ask]) -> LoopEvent:
         """Have every order on its way, and return the first answer; a cancel comes first."""
         watch = self._mam.registry.watch()
@@ -202,15 +142,12 @@ class LoopRun:
         try:
             while True:
                 if time.monotonic() >= look_at:
-                    monitor_process.ensure(
-                        self._mam, say=self._say
-                    )  # without a monitor no job and no dead holder would end
-                    self._tell(orders)
+                    # Without a monitor no job would end, and no lease of a dead holder.
+                    monitor_process.ensure(self._mam, say=self._say)
+                    self._tell_wanted(orders)
                     look_at = time.monotonic() + MONITOR_LOOK_S
-                if self._state.phase == "reviewing" and not self._lease.hold(orders[0].round, self._state.reviewers):
-                    if self._lease.waited_s > self._patience_s:
-                        return Halted(f"its reviewers were not free for {self._patience_s:g} s")
-                    if (event := self._cancelled()) is not None:
+                if not self._holds_reviewers(orders):
+                    if (event := self._waits_in_vain() or self._cancelled()) is not None:
                         return event
                     time.sleep(POLL_S)
                     continue
@@ -225,15 +162,13 @@ class LoopRun:
         finally:
             watch.connection.close()
 
-    def _tell(self, orders: Sequence[Work | Ask]) -> None:
-        """Say once what an agent wants of a person: the loop stands still until somebody looks."""
-        with self._mam.registry.view() as view:
-            sent = [view.job(loop_jobs.name_of(self._loop.id, order)) for order in orders if order in self._sent]
-            wants = [attention.wanted(view, job, now_ms()) for job in sent if job is not None and job.state in OPEN]
-        wanted = {want for want in wants if want is not None}
-        for what, command in sorted(wanted - self._wanted):
-            self._say(f"{what}: {command}")
-        self._wanted = wanted
+    def _holds_reviewers(self, orders: Sequence[Work | Ask]) -> bool:
+        return self._state.phase != "reviewing" or self._lease.hold(orders[0].round, self._state.reviewers)
+
+    def _waits_in_vain(self) -> LoopEvent | None:
+        if self._lease.waited_s <= self._patience_s:
+            return None
+        return Halted(f"its reviewers were not free for {self._patience_s:g} s")
 
     def _send(self, order: Work | Ask) -> LoopEvent | None:
         """Send what is due; an event where it cannot be sent at all."""
@@ -241,9 +176,9 @@ class LoopRun:
         if time.monotonic() < again_at:
             return None
         try:
-            attempt = self._jobs.plan(order)
+            attempt = self._actions.plan(order)
             fault_points.point("loop.step")
-            self._jobs.send(self._state, order, attempt)
+            self._actions.send(self._state, order, attempt)
             fault_points.point("loop.stepped")
             self._mark(loop_jobs.step_of(order), "done", str(attempt))
         except SessionBusy as error:
@@ -252,59 +187,71 @@ class LoopRun:
             self._say(f"{error}: trying again in {self._retry_s:g} s")
             self._busy[order] = (since, time.monotonic() + self._retry_s)
             return None
-        except _IMPOSSIBLE as error:
-            return self._impossible(order, f"{error} ({error.remedy})")
+        except review.IMPOSSIBLE as error:
+            return self._actions.impossible(order, f"{error} ({error.remedy})")
         self._sent[order] = attempt
         return None
 
-    def _impossible(self, order: Work | Ask, why: str) -> LoopEvent:
-        if isinstance(order, Ask):
-            return Reviewed(order.reviewer, order.attempt, None, why)
-        return WorkEnded(False, False, why)
-
     def _answer(self, orders: Sequence[Work | Ask]) -> LoopEvent | None:
-        for order in orders:
-            attempt = self._sent.get(order)
-            event: LoopEvent | None = None
-            if attempt is None:
-                continue  # its agent is busy with something else
-            if isinstance(order, Work):
-                event = self._jobs.worked(order, attempt)
-            else:
-                event = self._jobs.reviewed(self._state, order, attempt)
-            if event is not None:
-                return event
-        return None
+        """The first answer to *orders*; those whose agent is busy with something else are not sent yet."""
+        sent = ((order, attempt) for order in orders if (attempt := self._sent.get(order)) is not None)
+        answers = (self._actions.answer(self._state, order, attempt) for order, attempt in sent)
+        return next((event for event in answers if event is not None), None)
 
-    def _cancelled(self) -> LoopEvent | None:
-        with self._mam.registry.view() as view:
-            loop = loop_store.need(view, self._loop.id)
-        return loop_state.LoopCancelled() if loop.cancel_at is not None else None
+    def _tell_wanted(self, orders: Sequence[Work | Ask]) -> None:
+        """Say once what an agent wants of a person: the loop stands still until a person looks."""
+        wanted = self._actions.wanted([order for order in orders if order in self._sent], now_ms())
+        for what, command in sorted(wanted - self._wanted):
+            self._say(f"{what}: {command}")
+        self._wanted = wanted
 
-    # -- leaving --------------------------------------------------------------------------------
 
-    def _tidy(self) -> None:
-        """Benches whose verdict is in, or whose round is over, are of no use to anybody."""
-        for each in self._state.rounds:
-            over = each is not self._state.round or self._state.phase != "reviewing"
-            for review in each.reviews:
-                if over or review.settled:
-                    review_trees.close(self._mam, self._loop.id, each.number, review.reviewer)
+# -- the verbs ----------------------------------------------------------------------------------------
 
-    def _call_off(self) -> None:
-        """Before the end is written down: a crash in between leaves an open loop, and no job that nobody waits for."""
-        with self._mam.registry.view() as view:
-            mine = [job.id for job in view.jobs(states=OPEN) if job.loop == self._loop.id]
-        for job_id in mine:
-            with contextlib.suppress(jobs.JobEnded):  # it was reported in this instant
-                jobs.cancel(self._mam, job_id, f"the loop {self._loop.id} was cancelled")
 
-    def _leave(self) -> None:
-        self._lease.take_over(None)
-        with self._mam.registry.view() as view:
-            at_work = any(job.loop == self._loop.id for job in view.open_jobs())
-        if not at_work:  # where a loop is stuck its reviewers may be, and their trees stay until they are done
-            review_trees.close_all(self._mam, self._loop.id)
-        if self._state.phase == "ended":
-            with contextlib.suppress(MamError):  # a remote that is away keeps it until `loop archive`
-                self._jobs.withdraw()
+def begin(mam: Mam, request: LoopRequest, *, say: Progress = silent, limits: Limits | None = None) -> Loop:
+    """
+    `mam loop run`: enter the loop and carry it out until it has ended or waits for a person.
+
+    Raises what `start.begin` raises, with nothing left behind, and what `LoopRun.run` raises.
+    """
+    loop_id = request.loop_id or loop_start.new_id()
+    with loop_locks.held(mam, loop_id):
+        loop = loop_start.begin(mam, request._replace(loop_id=loop_id))
+        say(f"loop {loop.id}: {loop_timeline.place(loop)}, base {loop.base_sha[:12]}; files in {loop.folder}")
+        return _carry_out(mam, loop, say, limits)
+
+
+def resume(mam: Mam, loop_id: str, *, say: Progress = silent, limits: Limits | None = None) -> Loop:
+    """`mam loop resume`: go on with a loop that was killed or is stuck. Raises UnknownLoop, LoopEnded, LoopRuns."""
+    with loop_locks.held(mam, loop_id):
+        with mam.registry.view() as view:
+            loop = loop_store.need(view, loop_id)
+        if loop.ended_at is not None:
+            raise loop_store.LoopEnded(loop=loop.id, outcome=loop.outcome)
+        return _carry_out(mam, loop, say, limits)
+
+
+def _carry_out(mam: Mam, loop: Loop, say: Progress, limits: Limits | None) -> Loop:
+    try:
+        return LoopRun(mam, loop, say, limits).run()
+    except KeyboardInterrupt:
+        say(f"its agents go on; `mam loop resume {loop.id}` takes it up again, `mam loop cancel {loop.id}` ends it")
+        raise
+
+
+def cancel(mam: Mam, loop_id: str, *, say: Progress = silent) -> Loop:
+    """
+    `mam loop cancel`: end a loop, its jobs and its review trees, by the process that carries it out or by this one.
+
+    Raises UnknownLoop, LoopEnded, NotEnded.
+    """
+    loop_store.ask_cancel(mam, loop_id)
+    try:
+        with loop_locks.held(mam, loop_id):
+            with mam.registry.view() as view:
+                loop = loop_store.need(view, loop_id)
+            # Ended already where the process that carried it out has just done it.
+            return loop if loop.ended_at is not None else LoopRun(mam, loop, say).run()
+    except loop_locks.LoopRuns:
+        return loop_store.await_end(mam, loop_id)

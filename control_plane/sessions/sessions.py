@@ -2,28 +2,21 @@
 
 import json
 import os
-import secrets
 import sqlite3
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from mam.agents import catalog
 from mam.agents.protocol import AgentCli, Launch
-from mam.broker import spool
 from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
-from mam.broker.errors import MamError, Usage
+from mam.broker.errors import MamError
 from mam.broker.host.progress import Progress, silent
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.registry.records import LIVE, OutboxMessage, Session
+from mam.control_plane.registry.records import Session
 from mam.control_plane.sessions import occupancy, runtime
-from mam.control_plane.sessions.lookup import SessionNotRunning, need_session
 from mam.wrappers.mux import catalog as mux_catalog
-
-SCREEN_STANDS_MS = 3000
-SENT_BYTES = 180_000
 
 
 class SessionExists(MamError):
@@ -130,45 +123,3 @@ def _check_program(launch: Launch, session: Session, environ: Mapping[str, str])
         candidates = [os.path.join(folder, program) for folder in environ.get("PATH", os.defpath).split(os.pathsep)]
     if not any(os.path.isfile(path) and os.access(path, os.X_OK) for path in candidates):
         raise ProgramNotFound(program=program)
-
-
-def await_ready(mam: Mam, name: str, *, wait_s: float, say: Progress = silent) -> Session:
-    """
-    Wait until the agent's screen takes a prompt, asks something, or the agent is gone; at most *wait_s*.
-
-    The caller looks at ``status`` and ``screen`` of what comes back.
-    """
-    deadline = time.monotonic() + wait_s
-    last = ""
-    while True:
-        with mam.registry.view() as view:
-            session = need_session(view, name)
-        seen = f"{session.status}, screen: {session.screen or 'not seen yet'}"
-        if seen != last:
-            say(f"{name} is {seen}")
-            last = seen
-        # A screen that asks something may be one that is just being drawn: it counts when it stands.
-        stands = session.screen == "ready" or now_ms() - (session.screen_at or now_ms()) > SCREEN_STANDS_MS
-        settled = session.screen not in (None, "starting", "working") and session.status == "running" and stands
-        if settled or session.status not in LIVE or time.monotonic() > deadline:
-            return session
-        time.sleep(0.05)
-
-
-def send(mam: Mam, name: str, text: str) -> str:
-    """Queue free text for an agent's composer; returns the id under which its delivery will be reported."""
-    if not text.strip():
-        raise Usage(what="there is nothing to send", hint="give some text, or - to read it from standard input")
-    size = len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
-    if len(text) > 60_000 or size > SENT_BYTES:  # what no message could carry would be tried again and again
-        raise Usage(what=f"{len(text)} characters are too many", hint="write a file and send its path")
-    mam.check_place()
-    send_id = f"send-{secrets.token_hex(6)}"
-    with mam.registry.transaction() as tx:
-        session = need_session(tx, name)
-        if session.status not in LIVE:
-            raise SessionNotRunning(session=name, status=session.status)
-        data = json.dumps({"prompt": text, "deliver_within_s": max(1, round(mam.settings.deliver_within_s))})
-        tx.put(OutboxMessage(send_id, name, "say", send_id, 1, session.incarnation, data, now_ms()))
-    spool.wake(mam.layout.monitor_wake)
-    return send_id

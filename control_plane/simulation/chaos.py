@@ -16,7 +16,7 @@ from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs import verify
 from mam.control_plane.jobs.jobs import need
 from mam.control_plane.registry.records import OPEN
-from mam.control_plane.sessions import sessions
+from mam.control_plane.sessions import readiness, sessions
 from mam.control_plane.simulation.replay import Tale
 from mam.wrappers.runner.relay import body_of
 
@@ -86,7 +86,7 @@ def run(weather: str, plays: Sequence[Play], *, agents: int, wait_s: float, say:
         for name in names:
             sessions.create(mam, sessions.AgentRequest(name, "scripted", "creator", mam.layout.root, "headless"))
         for name in names:
-            sessions.await_ready(mam, name, wait_s=10)  # what its runner said of its screen may be lost for good
+            readiness.await_ready(mam, name, wait_s=10)  # what its runner said of its screen may be lost for good
         began = time.monotonic()
         wanted: dict[str, Play] = {}
         while time.monotonic() - began < wait_s:

@@ -18,6 +18,7 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host import fault_points, locks
 from mam.broker.host.progress import Progress, silent
+from mam.control_plane.config.settings import absolute
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import Worktree
@@ -94,6 +95,15 @@ def place_of(mam: Mam, name: str) -> Path:
     if tree.state != "ready" or not Path(tree.path).is_dir():
         raise TreeUnready(worktree=name, state=tree.state if tree.state != "ready" else "gone")
     return Path(tree.path)
+
+
+def path_of(mam: Mam, wanted: str) -> Path:
+    """The path of a worktree by its name, or *wanted* itself as a path: of two of one name the worktree is meant."""
+    with mam.registry.view() as view:
+        row = view.worktree(wanted)
+    if row is not None and row.state != "removed":
+        return Path(row.path)
+    return absolute(wanted, mam.settings.cwd)
 
 
 def prepare(mam: Mam, wish: WorktreeRequest, say: Progress = silent) -> Worktree:

@@ -21,7 +21,7 @@ from mam.control_plane.messaging.published_state import PublishedState
 from mam.control_plane.messaging.spool_sweep import SpoolSweep
 from mam.control_plane.monitor import broker_supervisor, job_checks, monitor
 from mam.control_plane.registry.records import Job
-from mam.control_plane.sessions import runtime, sessions
+from mam.control_plane.sessions import free_text, runtime
 from mam.control_plane.sessions import state as session_state
 from mam.wrappers.mux.protocol import LookFailed
 from tests.control_plane.conftest import Desk
@@ -232,7 +232,7 @@ def test_junk_in_a_spool_says_nothing_about_a_job(desk: Desk) -> None:
 
 def test_free_text_is_not_typed_long_after_its_sender_was_told_that_it_failed(desk: Desk) -> None:
     desk.session()
-    sessions.send(desk.mam, "writer", "hello")
+    free_text.queue(desk.mam, "writer", "hello")
     bus, outbox = Paper(), Outbox(desk.keyring, lambda *_: 60_000)
     with desk.mam.registry.transaction() as tx:
         tx.put(replace(tx.outbox()[0], created_at=now_ms() - 70_000))

@@ -1,0 +1,87 @@
+"""Free text for an agent's composer, outside of any job: queued, delivered by its runner, and answered for."""
+
+import json
+import secrets
+import time
+from typing import NamedTuple
+
+from mam.broker import spool
+from mam.broker.envelope import topics
+from mam.broker.envelope.payloads import now_ms
+from mam.broker.errors import Usage
+from mam.broker.host.progress import Progress, silent
+from mam.control_plane.control_root import monitor_process
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.registry.queries import View, pages
+from mam.control_plane.registry.records import LIVE, OutboxMessage
+from mam.control_plane.sessions.lookup import SessionNotRunning, need_session
+from mam.control_plane.sessions.readiness import NotReady
+from mam.wrappers.runner.relay import body_of
+
+SENT_BYTES = 180_000
+SENT_CHARS = 60_000
+ANSWERED_WITHIN_S = 5.0  # how long after the delivery's own limit its outcome may still come
+
+
+class NotDelivered(NotReady):
+    """A runner that does not answer in time; the text may still be typed until its own limit has passed."""
+
+    message = "{session} is reached too late, its screen is unknown after {waited_s:g} s"
+    remedy_text = "`mam why {session}` says more"
+
+
+class Delivered(NamedTuple):
+    """What a runner says of a text. *state*: submitted, refused or unknown; *reason* says why, where it was refused."""
+
+    state: str
+    reason: str = ""
+    evidence: str = ""
+
+
+def queue(mam: Mam, name: str, text: str) -> str:
+    """
+    Queue *text* for the composer of the agent *name*; returns the id under which its delivery will be reported.
+
+    Raises Usage for an empty or oversized text, UnknownSession, SessionNotRunning.
+    """
+    if not text.strip():
+        raise Usage(what="there is nothing to send", hint="give some text, or - to read it from standard input")
+    size = len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
+    if len(text) > SENT_CHARS or size > SENT_BYTES:  # what no message could carry would be tried again and again
+        raise Usage(what=f"{len(text)} characters are too many", hint="write a file and send its path")
+    mam.check_place()
+    send_id = f"send-{secrets.token_hex(6)}"
+    with mam.registry.transaction() as tx:
+        session = need_session(tx, name)
+        if session.status not in LIVE:
+            raise SessionNotRunning(session=name, status=session.status)
+        data = json.dumps({"prompt": text, "deliver_within_s": max(1, round(mam.settings.deliver_within_s))})
+        tx.put(OutboxMessage(send_id, name, "say", send_id, 1, session.incarnation, data, now_ms()))
+    spool.wake(mam.layout.monitor_wake)
+    return send_id
+
+
+def send(mam: Mam, name: str, text: str, *, say: Progress = silent) -> Delivered:
+    """`mam agent send`: queue *text* and wait for its delivery. Raises NotDelivered, and what `queue` raises."""
+    monitor_process.ensure(mam, say=say)
+    with mam.registry.view() as view:
+        after = view.last_event()
+    send_id = queue(mam, name, text)
+    wait_s = mam.settings.deliver_within_s + ANSWERED_WITHIN_S
+    deadline = time.monotonic() + wait_s
+    while time.monotonic() < deadline:
+        with mam.registry.view() as view:
+            found = _delivery(view, name, send_id, after)
+        if found is not None:
+            return found
+        time.sleep(0.05)
+    raise NotDelivered(session=name, waited_s=wait_s)
+
+
+def _delivery(view: View, name: str, send_id: str, after: int) -> Delivered | None:
+    for event in pages(view, topics.events(name), after):
+        body = body_of(event["wire"])
+        data = body.get("data")
+        if body.get("job") == send_id and isinstance(data, dict) and data.get("state") != "received":
+            return Delivered(*(str(data.get(word) or "") for word in Delivered._fields))
+    return None

@@ -1,0 +1,59 @@
+"""Waiting until an agent's screen takes a prompt."""
+
+import time
+
+from mam.broker.envelope.payloads import now_ms
+from mam.broker.errors import MamError
+from mam.broker.host.progress import Progress, silent
+from mam.control_plane.control_root.context import Mam
+from mam.control_plane.registry.records import LIVE, Session
+from mam.control_plane.sessions.lookup import need_session
+
+SCREEN_STANDS_MS = 3000
+
+
+class NotReady(MamError):
+    code = "agent_not_ready"
+    exit_code = 4
+    message = "{session} is {status}, its screen is {screen} after {waited_s:g} s"
+    remedy_text = "`mam why {session}` says more"
+
+
+def await_ready(mam: Mam, name: str, *, wait_s: float, say: Progress = silent) -> Session:
+    """
+    Wait until the agent's screen takes a prompt, asks something, or the agent is gone; at most *wait_s*.
+
+    The caller looks at ``status`` and ``screen`` of what comes back.
+    """
+    deadline = time.monotonic() + wait_s
+    last = ""
+    while True:
+        with mam.registry.view() as view:
+            session = need_session(view, name)
+        seen = f"{session.status}, screen: {session.screen or 'not seen yet'}"
+        if seen != last:
+            say(f"{name} is {seen}")
+            last = seen
+        # A screen that asks something may be one that is just being drawn: it counts when it stands.
+        stands = session.screen == "ready" or now_ms() - (session.screen_at or now_ms()) > SCREEN_STANDS_MS
+        settled = session.screen not in (None, "starting", "working") and session.status == "running" and stands
+        if settled or session.status not in LIVE or time.monotonic() > deadline:
+            return session
+        time.sleep(0.05)
+
+
+def need_ready(mam: Mam, name: str, *, ready_within_s: float, say: Progress = silent) -> Session:
+    """
+    The agent once its screen takes a prompt or asks something; waits MAM_READY_WITHIN_S, else twice *ready_within_s*.
+
+    Raises NotReady where it is gone, or shows nothing that can be recognised.
+    """
+    wait_s = mam.settings.seconds("MAM_READY_WITHIN_S", max(30.0, ready_within_s * 2))
+    began = time.monotonic()
+    session = await_ready(mam, name, wait_s=wait_s, say=say)
+    if session.status != "running" or session.screen in (None, "starting"):
+        waited_s, screen = round(time.monotonic() - began, 1), session.screen or "not seen yet"
+        raise NotReady(session=name, status=session.status, screen=screen, waited_s=waited_s)
+    if session.screen != "ready":
+        say(f"{name} shows a question ({session.screen}): answer it in its pane")
+    return session
