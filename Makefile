@@ -1,10 +1,14 @@
 # Each target makes the virtual environment that it needs. PYTHON chooses the interpreter (3.11 or newer).
+# `make help` prints the lines that begin with `##`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: demo test check bench reliability clean
+.PHONY: help demo test check bench reliability clean
+
+help:
+	@sed -n 's/^## //p' $(MAKEFILE_LIST)
 
 $(VENV)/.base: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit("mam needs Python 3.11 or newer, this is " + sys.version.split()[0]) if sys.version_info < (3, 11) else None'
@@ -16,13 +20,15 @@ $(VENV)/.dev: $(VENV)/.base
 	$(BIN)/pip install --quiet --disable-pip-version-check -e '.[dev,live]'
 	@touch $@
 
-# The main job: broker, monitor, a creator and two reviewers, in a repository that is thrown away.
+## make demo         the main job: broker, monitor, a creator and two reviewers, in a repository that is thrown away
 demo: $(VENV)/.base
 	$(BIN)/mam demo
 
+## make test         every test
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) tests
 
+## make check        format, lint, types, layers, and the built wheel installed elsewhere
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -31,15 +37,16 @@ check: $(VENV)/.dev
 	$(BIN)/python -m tests.coverage_of_requirements --summary
 	$(BIN)/python -m tests.wheel $(VENV)
 
-# Prints the table that docs/benchmarks.md holds.
+## make bench        measures this installation against its budgets: the table of docs/benchmarks.md
 bench: $(VENV)/.dev
 	$(BIN)/mam bench all
 
-# Runs the scorecard's tests in full, one after the other, and writes its table into docs/reliability.md.
+## make reliability  attacks everything in full length, and writes the table of docs/reliability.md
 reliability: $(VENV)/.dev
 	rm -f $(VENV)/figures
 	MAM_TEST_FULL=1 MAM_TEST_FIGURES=$(abspath $(VENV)/figures) $(BIN)/python -m pytest -m scorecard --timeout 600 tests
 	$(BIN)/python -m tests.reliability.table $(VENV)/figures docs/reliability.md
 
+## make clean        removes the virtual environment and everything that was built
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,4 +1,8 @@
-"""What is said between MAM's processes, and how it travels. Imports nothing else of MAM."""
+"""
+What is said between MAM's processes, and how it travels. Imports nothing else of MAM.
+
+Read first: envelope/signing.py (what is said) and bus/protocol.py (how it travels).
+"""
 
 if __name__ != "mam.broker":
     raise ImportError("import this package as mam.broker")

@@ -1,4 +1,8 @@
-"""Programs that MAM starts and holds: multiplexers, git, the runner."""
+"""
+Programs that MAM starts and holds: git, multiplexers, the runner.
+
+Read first: runner/runner.py and runner/delivery.py.
+"""
 
 if __name__ != "mam.wrappers":
     raise ImportError("import this package as mam.wrappers")

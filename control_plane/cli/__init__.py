@@ -3,6 +3,8 @@ The command line: parse, call, print, return a code with a meaning.
 
 Only the module of the verb that was asked for is imported: imports are what a
 short command costs.
+
+Read first: base.py has what the verbs share; job.py is a typical noun.
 """
 
 import importlib

@@ -100,7 +100,7 @@ def _list(words: list[str]) -> int:
     with Mam.open(root=args.root).registry.view() as view:
         sessions = view.sessions()
         busy = {job.session: job for job in view.open_jobs()}
-    rows = [tables.session_row(session, busy.get(session.name)) for session in sessions]
+    rows = [tables.agent_row(session, busy.get(session.name)) for session in sessions]
     data = [tables.session_data(session) for session in sessions]
     emit(args, data, tables.table(tables.SESSION_HEADER, rows) if rows else "no agents yet: mam agent create")
     return 0

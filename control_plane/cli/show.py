@@ -38,7 +38,7 @@ def _lines(seen: "Snapshot") -> list[str]:
     lines.append(f"monitor pid {known.process.pid}, broker {known.broker}" if known else MONITOR_AWAY)
     if known and known.problem:
         lines.append(f"problem: {known.problem}")
-    agents = [tables.session_row(session, seen.job_of(session.name)) for session in seen.sessions]
+    agents = [tables.agent_row(session, seen.job_of(session.name)) for session in seen.sessions]
     lines += ["", tables.table(tables.SESSION_HEADER, agents)] if agents else ["", "no agents"]
     if seen.open_jobs:
         lines += ["", tables.table(tables.JOB_HEADER, tables.job_rows(seen.open_jobs, seen.at))]

@@ -43,7 +43,7 @@ def session_data(session: Session) -> dict[str, Any]:
     return {name: getattr(session, name) for name in Session.columns() if name not in hidden}
 
 
-def session_row(session: Session, job: Job | None) -> list[object]:
+def agent_row(session: Session, job: Job | None) -> list[object]:
     """An agent as one line of a table; *job* is the open one that it has."""
     screen = (session.screen or "-") if session.status in LIVE else "-"
     named = (session.name, session.agent, session.role, session.status)
