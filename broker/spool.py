@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker.host import fault_points
+from mam.broker.host import atomic_files, fault_points
+from mam.broker.host.atomic_files import Durability
 
 READ_AT_MOST = 512 * 1024  # twice what any event may have
 
@@ -50,41 +51,10 @@ def write(folder: Path, event_id: str, topic: str, wire: bytes, *, beat: bool = 
         OSError: Nothing was kept; where only the last fsync failed the file may
             be there all the same, and writing the same id again is harmless.
     """
-    name = f"{time.time_ns() // 1_000_000:013d}-{event_id}.{'beat' if beat else 'event'}"
-    partial = folder / f".{name}.{os.getpid()}"
-    target = folder / name
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        _write_all(descriptor, topic.encode() + b"\n" + wire)
-        fault_points.point("spool.fsync")
-        if not beat:
-            os.fsync(descriptor)
-        fault_points.point("spool.rename")
-        partial.replace(target)
-    except OSError:
-        partial.unlink(missing_ok=True)
-        raise
-    finally:
-        os.close(descriptor)
-    if not beat:
-        sync_folder(folder)
+    target = folder / f"{time.time_ns() // 1_000_000:013d}-{event_id}.{'beat' if beat else 'event'}"
+    durability = Durability.PROCESS if beat else Durability.NAME  # an event is told as kept when this returns
+    atomic_files.write(target, topic.encode() + b"\n" + wire, durability, point="spool.rename")
     return target
-
-
-def _write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
-def sync_folder(folder: Path) -> None:
-    """Make renames and unlinks in *folder* durable."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        fault_points.point("folder.sync")
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def entries(folder: Path) -> list[SpoolEntry]:

@@ -10,6 +10,8 @@ import pytest
 TOP = Path(__file__).parents[1]
 ROOMS = ("broker", "agents", "wrappers", "control_plane")
 DURABLE = {"rename", "fsync", "link", "move"}  # of Path, os and shutil
+# Where an atomic file is written: the fault point before its name, from which follows the one before its sync.
+ATOMIC = re.compile(r"""atomic_files\.write\(.*?Durability\.(\w+).*?point="([a-z.]+)\"""", re.S)
 
 
 def modules() -> Iterator[Path]:
@@ -28,10 +30,13 @@ def is_durable(call: ast.Call) -> bool:
 
 
 def points() -> list[str]:
-    found = [re.findall(r'\.point\("([a-z.]+)"\)', path.read_text("utf-8")) for path in modules()]
-    names = sorted({name for each in found for name in each})
-    assert len(names) > 30  # or the pattern above has lost what it looks for, and this test would hold nothing
-    return names
+    texts = [path.read_text("utf-8") for path in modules()]
+    named = [name for text in texts for name in re.findall(r'\bpoint(?:\(|=)"([a-z.]+)"', text)]
+    written = [found for text in texts for found in ATOMIC.findall(text)]
+    synced = [f"{name.partition('.')[0]}.fsync" for durability, name in written if durability != "PROCESS"]
+    # Or the patterns have lost what they look for, and this test would hold nothing.
+    assert len(set(named)) > 40 and len(written) > 10, (named, written)
+    return sorted({*named, *synced})
 
 
 @pytest.mark.parametrize("path", list(modules()), ids=lambda path: str(path.relative_to(TOP)))

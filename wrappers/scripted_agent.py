@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 from mam.agents.scripted import ASKS, BUSY, PROMPT
-from mam.broker.host import fault_points
+from mam.broker.host import atomic_files
+from mam.broker.host.atomic_files import Durability
 from mam.wrappers import process
 
 DEFAULT_SCRIPT: list[dict[str, Any]] = [
@@ -105,10 +106,7 @@ class Player:
     def _remember(self, prompt: str) -> None:
         """In one step: a memory that is half written would end every later life at its start."""
         self._heard.append(prompt)
-        partial = self._memory.with_name(f".{self._memory.name}")
-        partial.write_text(json.dumps(self._heard), "utf-8")
-        fault_points.point("memory.rename")
-        partial.replace(self._memory)
+        atomic_files.write(self._memory, json.dumps(self._heard).encode(), Durability.PROCESS, point="memory.rename")
 
     def _play(self, prompt: str) -> int | None:
         job = JobPrompt.parse(prompt)

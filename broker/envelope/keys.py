@@ -9,7 +9,8 @@ from functools import lru_cache
 from pathlib import Path
 
 from mam.broker.errors import FileRefused
-from mam.broker.host import fault_points
+from mam.broker.host import atomic_files
+from mam.broker.host.atomic_files import Durability
 
 KEY_BYTES = 32
 
@@ -34,38 +35,9 @@ def create(path: Path) -> bytes:
     existing one is never replaced (FileExistsError).
     """
     token = secrets.token_bytes(KEY_BYTES)
-    write_private(path, token.hex().encode() + b"\n")
+    # Half a key would be refused for ever.
+    atomic_files.write(path, token.hex().encode() + b"\n", Durability.FILE, exclusive=True, point="key.link")
     return token
-
-
-def write_private(path: Path, content: bytes) -> None:
-    """
-    Write a new file of mode 0600 and make it durable; raise FileExistsError where one is.
-
-    It appears whole or not at all: half a key would be refused for ever.
-    """
-    partial = path.with_name(f".{path.name}.{os.getpid()}-{secrets.token_hex(4)}")
-    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
-    try:
-        view = memoryview(content)
-        while view:
-            view = view[os.write(descriptor, view) :]
-        fault_points.point("key.fsync")
-        os.fsync(descriptor)
-        fault_points.point("key.link")
-        os.link(partial, path)  # unlike a rename this never replaces what is there
-    finally:
-        os.close(descriptor)
-        os.unlink(partial)
-
-
-def replace_private(path: Path, content: bytes) -> None:
-    """A file for the owner alone at *path*, in one step over what is there. Raises OSError."""
-    partial = path.with_name(f".{path.name}.new")
-    partial.unlink(missing_ok=True)
-    write_private(partial, content)
-    fault_points.point("private.rename")
-    partial.replace(path)
 
 
 def read_private(path: Path) -> bytes:

@@ -27,6 +27,7 @@ from mam.broker.envelope import keys
 from mam.broker.envelope.topics import root
 from mam.broker.errors import BrokerUnreachable, FileRefused, MamError
 from mam.broker.host import atomic_files, process_identity, rotated_log
+from mam.broker.host.atomic_files import Durability
 from mam.broker.host.process_identity import ProcessId
 
 USERS = ("control", "runner", "viewer")
@@ -92,7 +93,9 @@ def ensure_users(secrets_dir: Path) -> dict[str, str]:
     for user in USERS:
         path = password_file(secrets_dir, user)
         try:
-            keys.write_private(path, secrets.token_urlsafe(32).encode() + b"\n")
+            password = secrets.token_urlsafe(32).encode() + b"\n"
+            # Half a password would be refused for ever.
+            atomic_files.write(path, password, Durability.FILE, exclusive=True, point="key.link")
         except FileExistsError:
             pass
         passwords[user] = _password(path)
@@ -261,14 +264,17 @@ def start(
         log_begins = log.stat().st_size if log.exists() else 0
         chosen = _choose_port(folder, port)
         config = folder / CONFIG
-        keys.replace_private(config, configuration(folder, fingerprint, chosen, ensure_users(secrets_dir)).encode())
+        text = configuration(folder, fingerprint, chosen, ensure_users(secrets_dir))
+        atomic_files.write(config, text.encode(), Durability.FILE, point="private.rename")
         pid = spawn([str(binary), "-c", str(config)], log, folder, [lock])
     finally:
         os.close(lock)  # the server holds the same lock through its own descriptor
     started = process_identity.of(pid)
     if started is None:
         raise ServerFailed(why=_last_line(log, log_begins), log=str(log))
-    keys.replace_private(_state_file(folder), json.dumps({**started._asdict(), "port": chosen}).encode())
+    noted = json.dumps({**started._asdict(), "port": chosen})
+    # The port outlives the machine: who has it written down finds the broker there again.
+    atomic_files.write(_state_file(folder), noted.encode(), Durability.FILE, point="private.rename")
     running_now = Running(pid, chosen)
     try:
         _greet(folder, secrets_dir, fingerprint, running_now, log_begins)

@@ -4,12 +4,12 @@ import argparse
 import hashlib
 import itertools
 import json
-import os
 import re
 from pathlib import Path
 
 from mam.broker.errors import FileRefused, MamError, Usage
 from mam.broker.host import atomic_files, fault_points, locks
+from mam.broker.host.atomic_files import Durability
 from mam.control_plane.cli import agent_record
 from mam.control_plane.cli.agent_record import Record
 from mam.control_plane.cli.base import Parser, verb
@@ -164,7 +164,5 @@ def _keep(record: Record, content: bytes) -> None:
 
 
 def _write(target: Path, content: bytes) -> None:
-    partial = target.with_name(f".report.{os.getpid()}")
-    partial.write_bytes(content)
-    fault_points.point("report.rename")
-    partial.replace(target)
+    # The event that names these bytes by their hash is synced: they must not be lost where it is not.
+    atomic_files.write(target, content, Durability.FILE, point="report.rename")

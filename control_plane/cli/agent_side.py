@@ -7,7 +7,6 @@ the verb returns, what it said is on disk and will be recorded.
 """
 
 import argparse
-import json
 import secrets
 import time
 from pathlib import Path
@@ -136,7 +135,7 @@ def _ask(words: list[str]) -> int:
     place = record.folder / "answers"
     place.mkdir(mode=0o700, exist_ok=True)
     if not args.no_wait:
-        (place / f"{question_id}.wait").write_text(json.dumps(process_identity.me()._asdict()), "utf-8")
+        atomic_files.write_note(place / f"{question_id}.wait", process_identity.me()._asdict())
     data: dict[str, object] = {"question_id": question_id, "question": args.question[:4000], "choices": choices}
     data |= {"timeout_s": args.timeout, "fallback": args.default}
     event = record.tell("asked", data)

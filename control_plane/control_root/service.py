@@ -1,11 +1,13 @@
 """The monitor as a service of the user: a systemd user unit, or a launchd agent. Text first, then its installation."""
 
+import plistlib
 import sys
 from pathlib import Path
 from typing import NamedTuple
-from xml.sax.saxutils import escape
 
 from mam.broker.errors import MamError
+from mam.broker.host import atomic_files
+from mam.broker.host.atomic_files import Durability
 from mam.control_plane.control_root.context import Mam
 from mam.wrappers import process
 
@@ -36,7 +38,7 @@ def install(service: Service, *, start: bool) -> None:
     """Write the file and start it. Raises ServiceFailed, and then what was installed before is left as it was."""
     service.path.parent.mkdir(parents=True, exist_ok=True)
     before = service.path.read_bytes() if service.path.exists() else None
-    service.path.write_text(service.text, "utf-8")
+    _write(service.path, service.text.encode())
     try:
         for command in service.start if start else []:
             process.run(command)
@@ -44,8 +46,13 @@ def install(service: Service, *, start: bool) -> None:
         if before is None:
             uninstall(service)  # also what was enabled before its start failed
         else:
-            service.path.write_bytes(before)
+            _write(service.path, before)
         raise ServiceFailed(why=str(error)) from error
+
+
+def _write(path: Path, content: bytes) -> None:
+    # The session manager reads it at the start of the machine, after crashes as well.
+    atomic_files.write(path, content, Durability.FILE, mode=0o644, point="service.rename")
 
 
 def uninstall(service: Service) -> bool:
@@ -91,22 +98,15 @@ def _systemd_word(word: str) -> str:
 
 def _launchd(mam: Mam, home: Path, name: str) -> Service:
     label = f"io.github.multi-agent-mux.{name}"
-    arguments = "".join(f"    <string>{escape(word)}</string>\n" for word in _command(mam))
-    pairs = mam.layout.binding().items()
-    environment = "".join(f"    <key>{escape(k)}</key><string>{escape(v)}</string>\n" for k, v in pairs)
-    text = f"""<?xml version="1.0" encoding="UTF-8"?>
-<!DOCTYPE plist PUBLIC "-//Apple//DTD PLIST 1.0//EN" "http://www.apple.com/DTDs/PropertyList-1.0.dtd">
-<plist version="1.0"><dict>
-  <key>Label</key><string>{escape(label)}</string>
-  <key>ProgramArguments</key><array>
-{arguments}  </array>
-  <key>EnvironmentVariables</key><dict>
-{environment}  </dict>
-  <key>WorkingDirectory</key><string>{escape(str(mam.layout.root))}</string>
-  <key>RunAtLoad</key><true/>
-  <key>KeepAlive</key><dict><key>SuccessfulExit</key><false/></dict>
-</dict></plist>
-"""
+    content = {
+        "Label": label,
+        "ProgramArguments": _command(mam),
+        "EnvironmentVariables": dict(mam.layout.binding()),
+        "WorkingDirectory": str(mam.layout.root),
+        "RunAtLoad": True,
+        "KeepAlive": {"SuccessfulExit": False},
+    }
+    text = plistlib.dumps(content, sort_keys=False).decode()
     path = home / "Library" / "LaunchAgents" / f"{label}.plist"
     return Service(path, text, [["launchctl", "load", "-w", str(path)]], [["launchctl", "unload", "-w", str(path)]])
 

@@ -14,7 +14,7 @@ from mam.broker.envelope import keys, topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host import atomic_files, fault_points
-from mam.broker.host.atomic_files import write_json
+from mam.broker.host.atomic_files import Durability, write_json
 from mam.control_plane.config.settings import Layout
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import jobs, prompts
@@ -182,7 +182,7 @@ def _write_files(mam: Mam, folder: Path, job: Job, task: str, part: LoopPart | N
     first_line, review = part.first_line if part else "", job.head_sha is not None
     text = prompts.brief(verbs, job.title, job.session, brief_path, report, task, first_line=first_line, review=review)
     content = text.encode("utf-8", "surrogateescape")
-    keys.write_private(brief_path, content)
+    atomic_files.write(brief_path, content, Durability.FILE, exclusive=True, point="key.link")  # the row has its hash
     report.parent.mkdir(mode=0o700)
     if part and part.head_sha:
         identity = {"loop_id": part.loop, "round": part.round, "base_sha": part.base_sha, "head_sha": part.head_sha}

@@ -9,7 +9,8 @@ from mam.broker import spool
 from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points
+from mam.broker.host import atomic_files
+from mam.broker.host.atomic_files import Durability
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import state as job_state
 from mam.control_plane.registry.queries import View, pages
@@ -125,10 +126,8 @@ def _export(view: View, job: Job, target: Path) -> None:
     for event in pages(view, topics.job(job.id)):
         event["wire"] = base64.b64encode(event["wire"]).decode()
         lines.append(json.dumps(event, ensure_ascii=False))
-    partial = target.with_name(".events.jsonl")
-    partial.write_text("".join(f"{line}\n" for line in lines), "utf-8")
-    fault_points.point("archive.rename")
-    partial.replace(target)
+    content = "".join(f"{line}\n" for line in lines).encode()
+    atomic_files.write(target, content, Durability.NAME, point="archive.rename")  # the rows are deleted after this
 
 
 def exit_code(job: Job) -> int | None:

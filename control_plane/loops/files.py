@@ -5,7 +5,7 @@ from pathlib import Path
 
 from mam.broker.errors import FileRefused
 from mam.broker.host import atomic_files
-from mam.broker.host.atomic_files import write_json
+from mam.broker.host.atomic_files import Durability, write_json
 from mam.control_plane.config.settings import Settings
 from mam.control_plane.loops.state import LoopState, Round
 from mam.control_plane.registry.records import Loop
@@ -50,14 +50,15 @@ def verdict(loop: Loop, at: Round, reviewer: str, said: str | None, why: str, re
     lines += [f"does not count: {why}"] if why else []
     text = report.read_text("utf-8", "replace") if report.is_file() else "(no report)"
     path = round_folder(loop, at.number) / f"verdict-{reviewer}.md"
-    path.write_text("\n".join([*lines, "", text]), "utf-8")
+    content = "\n".join([*lines, "", text]).encode("utf-8", "replace")
+    atomic_files.write(path, content, Durability.FILE, point="verdict.rename")
 
 
 def superseded(loop: Loop, at: Round) -> None:
     """Mark the verdicts of a round whose commit is no longer what the worktree holds."""
-    (round_folder(loop, at.number) / "SUPERSEDED").write_text(
-        f"the worktree moved on from {at.head}: these verdicts count for that commit alone\n", "utf-8"
-    )
+    text = f"the worktree moved on from {at.head}: these verdicts count for that commit alone\n"
+    path = round_folder(loop, at.number) / "SUPERSEDED"
+    atomic_files.write(path, text.encode(), Durability.FILE, point="verdict.rename")
 
 
 def archive_report(loop: Loop, number: int, session: str, report: Path, settings: Settings, mam_folder: Path) -> Path:
@@ -66,7 +67,7 @@ def archive_report(loop: Loop, number: int, session: str, report: Path, settings
     target = root / ".agents" / "reports" / session / f"{loop.id}-round-{number}.md"
     try:
         target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        target.write_bytes(report.read_bytes())
+        atomic_files.write(target, report.read_bytes(), Durability.FILE, point="verdict.rename")
     except OSError as error:
         hint = "make it writable, or set MAM_REPORTS_ROOT"
         raise FileRefused(path=str(target), why=error.strerror or str(error), hint=hint) from error

@@ -9,6 +9,8 @@ from mam.broker.bus.protocol import Bus, Handler, Will
 from mam.broker.bus.url import Endpoint
 from mam.broker.envelope import keys, topics
 from mam.broker.errors import MamError
+from mam.broker.host import atomic_files
+from mam.broker.host.atomic_files import Durability
 from mam.broker.nats import process as nats_server
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.sessions import runtime
@@ -153,4 +155,4 @@ def _keep_password(mam: Mam) -> None:
             return  # asked every second, and runners read it
     except keys.KeyMissing:
         pass
-    keys.replace_private(path, content)
+    atomic_files.write(path, content, Durability.FILE, point="private.rename")  # runners read it after a crash

@@ -5,7 +5,6 @@ A hand edit counts only through `mam registry import`, which checks it whole.
 """
 
 import json
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +15,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points
+from mam.broker.host import atomic_files
+from mam.broker.host.atomic_files import Durability
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import Session
@@ -114,10 +114,8 @@ def write(mam: Mam) -> None:
         }
         text = HEADER.format(path=path) + yaml.dump(content, Dumper=_Quoted, sort_keys=False, allow_unicode=True)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        partial = path.with_name(f".{path.name}.{os.getpid()}")
-        partial.write_text(text, "utf-8", "replace")
-        fault_points.point("projection.rename")
-        partial.replace(path)
+        data = text.encode("utf-8", "replace")
+        atomic_files.write(path, data, Durability.PROCESS, point="projection.rename")  # printed anew when it differs
 
 
 def take(mam: Mam, path: Path) -> list[str]:

@@ -75,6 +75,19 @@ def test_an_install_that_fails_leaves_the_earlier_one_as_it_was(root: Root, mana
     assert not any("disable" in line for line in manager())
 
 
+@pytest.mark.parametrize("point", ["service.fsync", "service.rename"])
+def test_an_install_that_the_disk_refuses_leaves_the_earlier_one_as_it_was(
+    root: Root, manager: Manager, point: str
+) -> None:
+    path = Path(root.ok("monitor", "install")["path"])
+    path.write_text("# changed by its user\n")
+
+    said = root.mam("monitor", "install", "--json", env={"MAM_FAULT": f"{point}:1:ENOSPC"})
+
+    assert said.code == 1 and said.error["code"] != "internal", said.err
+    assert path.read_text() == "# changed by its user\n" and list(path.parent.iterdir()) == [path]
+
+
 def test_an_installed_monitor_takes_the_place_of_the_one_that_runs(root: Root, manager: Manager) -> None:
     root.ok("up")
     assert monitor_process.look(root.parts.layout) is not None

@@ -123,12 +123,12 @@ def report(root: Root, job: Job, text: str = "first\n") -> list[str]:
     return ["job", "report", *where, "--result", "done", "--file", str(root.path / "report.md")]
 
 
-@pytest.mark.parametrize("nth", [1, 2, 3])
+@pytest.mark.parametrize("point", ["report.fsync:1", "report.rename:1", "report.rename:2", "report.rename:3"])
 def test_a_report_that_dies_or_is_refused_at_any_of_its_files_is_said_by_the_next_call(
-    root: Root, begun: Job, nth: int
+    root: Root, begun: Job, point: str
 ) -> None:
-    is_refused(root, f"verb@report.rename:{nth}", *report(root, begun))
-    dies(root, f"verb@report.rename:{nth}", *report(root, begun))
+    is_refused(root, f"verb@{point}", *report(root, begun))
+    dies(root, f"verb@{point}", *report(root, begun))
 
     assert root.mam(*report(root, begun)).code == 0
 
@@ -167,8 +167,9 @@ def test_an_archive_that_dies_or_is_refused_keeps_every_event_until_they_lie_in_
     root.agent()
     job = root.delegate("writer", "do it", "--wait")
 
-    is_refused(root, "cli@archive.rename:1", "job", "archive", job)
-    dies(root, "cli@archive.rename:1", "job", "archive", job)
+    for point in ("archive.fsync", "archive.rename", "folder.sync"):
+        is_refused(root, f"cli@{point}:1", "job", "archive", job)
+        dies(root, f"cli@{point}:1", "job", "archive", job)
 
     assert root.mam("verify", job).code == 0, "its key and its events are there"
     assert root.mam("job", "archive", job).code == 0
@@ -192,7 +193,7 @@ def test_a_repair_that_dies_or_is_refused_loses_no_folder(root: Root) -> None:
 # -- the main checkout's guard, and worktrees ---------------------------------------------------------
 
 
-@pytest.mark.parametrize("point", ["guard.keep:1", "guard.install:1", "guard.install:2"])
+@pytest.mark.parametrize("point", ["guard.keep:1", "guard.fsync:1", "guard.install:1", "guard.install:2"])
 def test_a_guard_that_dies_or_is_refused_half_way_is_completed_and_undone_with_the_hook_of_before(
     root: Root, point: str
 ) -> None:

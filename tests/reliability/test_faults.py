@@ -9,11 +9,28 @@ from mam.control_plane.sessions import runtime
 from tests.support import FULL, Root, until
 
 DELEGATE = ["job.files", "key.fsync", "key.link", "json.fsync", "json.rename", "registry.commit", "registry.committed"]
-CREATE = ["key.link", "registry.commit", "private.rename", "pane.open", "spawn", "pane.opened", "projection.rename"]
+CREATE = [
+    "key.link",
+    "registry.commit",
+    "private.fsync",
+    "private.rename",
+    "pane.open",
+    "spawn",
+    "pane.opened",
+    "projection.rename",
+]
 CREATE += ["registry.committed"]
 RETRY = ["json.fsync", "json.rename", "report.aside", "registry.commit", "registry.committed"]
 MONITOR = ["registry.commit", "registry.committed", "bus.publish", "audit.append", "projection.rename", "json.rename"]
-RUNNER = ["key.link", "delivery.paste", "delivery.enter", "delivery.conclude", "bus.publish", "spool.rename"]
+RUNNER = [
+    "key.link",
+    "delivery.paste",
+    "delivery.enter",
+    "delivery.fsync",
+    "delivery.conclude",
+    "bus.publish",
+    "spool.rename",
+]
 VERB = ["spool.fsync", "spool.rename", "folder.sync"]
 
 

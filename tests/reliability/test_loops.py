@@ -32,6 +32,8 @@ POINTS = [
     "key.link",
     "json.fsync",
     "json.rename",
+    "verdict.fsync",
+    "verdict.rename",
     "registry.commit",
     "registry.committed",
 ]

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker.errors import MamError
-from mam.broker.host import fault_points
+from mam.broker.host import atomic_files, fault_points
+from mam.broker.host.atomic_files import Durability
 from mam.wrappers.git import command as git
 from mam.wrappers.git import dotgit
 
@@ -99,11 +100,9 @@ def install(main: Path) -> Guard:
                 raise NotGuardable(folder=str(main), why=f"{hook} and {kept} are both there", hint=hint)
             fault_points.point("guard.keep")
             hook.rename(kept)
-        partial = folder / f".{name}.{os.getpid()}"
-        partial.write_text(text.replace("@BRANCH@", _quoted(branch)), "utf-8")
-        partial.chmod(0o755)
-        fault_points.point("guard.install")
-        partial.replace(hook)
+        content = text.replace("@BRANCH@", _quoted(branch)).encode()
+        # An empty hook would guard nothing, and git would run it without a word.
+        atomic_files.write(hook, content, Durability.FILE, mode=0o755, point="guard.install")
     return Guard(folder, branch)
 
 

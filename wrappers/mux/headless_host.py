@@ -127,7 +127,7 @@ class PaneHost:
 
     def _write(self, name: str, content: dict[str, object]) -> None:
         try:
-            atomic_files.write(self._folder / name, content)
+            atomic_files.write_note(self._folder / name, content)
         except OSError:
             pass  # a full disk: whoever asked gets no answer, and the program keeps its terminal
 

@@ -9,17 +9,15 @@ never pasted again by itself.
 import enum
 import hashlib
 import json
-import os
 import secrets
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
 from mam.agents.protocol import AgentCli, Screen, ScreenState, tail
-from mam.broker import spool
-from mam.broker.envelope import keys
 from mam.broker.envelope.events import DeliveryReason, DeliveryState, Dispatch, FreeText
 from mam.broker.host import atomic_files, fault_points
+from mam.broker.host.atomic_files import Durability
 from mam.wrappers.mux.protocol import LookFailed, Multiplexer, PaneGone
 
 ENTER_AGAIN_S = 1.0
@@ -59,11 +57,12 @@ class Ledger:
         """
         path, content = self.path(job, attempt), json.dumps({"by": by}).encode()
         try:
-            keys.write_private(path, content)
+            # Nothing is pasted before this is on the disk: what was pasted is known after every crash.
+            atomic_files.write(path, content, Durability.NAME, exclusive=True, point="key.link")
         except FileExistsError:
             if path.read_bytes() != content:
                 raise
-        spool.sync_folder(self._folder)
+            atomic_files.sync_folder(self._folder)  # who wrote it may have died just before that
 
     def result(self, job: str, attempt: int) -> DeliveryOutcome | None:
         """The recorded result; `unknown` for an intent without one; None where nothing was ever tried."""
@@ -79,16 +78,9 @@ class Ledger:
         )
 
     def conclude(self, job: str, attempt: int, outcome: DeliveryOutcome) -> None:
-        target = self.path(job, attempt)
-        partial = target.with_name(f".{target.name}")
-        partial.write_text(json.dumps(outcome._asdict()), "utf-8")
-        descriptor = os.open(partial, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        fault_points.point("delivery.conclude")
-        partial.replace(target)
+        content = json.dumps(outcome._asdict()).encode()
+        # The name is there since the intent: without the result it reads as `unknown`.
+        atomic_files.write(self.path(job, attempt), content, Durability.FILE, point="delivery.conclude")
 
 
 class Delivery:

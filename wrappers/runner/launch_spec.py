@@ -8,6 +8,8 @@ from pathlib import Path
 from mam.broker.bus.url import Endpoint, parse_url
 from mam.broker.envelope import keys
 from mam.broker.errors import FileRefused
+from mam.broker.host import atomic_files
+from mam.broker.host.atomic_files import Durability
 from mam.broker.nats import process as nats_server
 
 
@@ -61,7 +63,8 @@ class LaunchSpec:
 
 
 def write(spec: LaunchSpec, path: Path) -> None:
-    keys.replace_private(path, json.dumps(asdict(spec), indent=1).encode("utf-8", "surrogateescape"))
+    content = json.dumps(asdict(spec), indent=1).encode("utf-8", "surrogateescape")
+    atomic_files.write(path, content, Durability.FILE, point="private.rename")  # a resume reads it after a crash
 
 
 def read(path: Path) -> LaunchSpec:

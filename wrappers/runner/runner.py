@@ -207,7 +207,7 @@ class Runner:
 
     def _write_note(self, name: str, content: Mapping[str, object]) -> None:
         """A small file for the agent's own verbs, which never ask the network."""
-        atomic_files.write(self._run_dir / name, content)
+        atomic_files.write_note(self._run_dir / name, content)
 
     # -- what the monitor wants ---------------------------------------------------
 

@@ -154,7 +154,8 @@ def test_a_fifo_is_refused_at_once(tmp_path):
 )
 def test_foreign_content_and_other_lengths_are_refused_and_not_shown(tmp_path, content):
     path = tmp_path / "key"
-    keys.write_private(path, content)
+    path.write_bytes(content)
+    path.chmod(0o600)
     error = refusal(path)
     assert error.code == "file_refused"
     shown = str(error) + repr(error.data)
