@@ -45,7 +45,7 @@ bench: $(VENV)/.dev
 reliability: $(VENV)/.dev
 	rm -f $(VENV)/figures
 	MAM_TEST_FULL=1 MAM_TEST_FIGURES=$(abspath $(VENV)/figures) $(BIN)/python -m pytest -m scorecard --timeout 600 tests
-	$(BIN)/python -m tests.reliability.table $(VENV)/figures docs/reliability.md
+	$(BIN)/python -m tests.scorecard $(VENV)/figures docs/reliability.md
 
 ## make clean        removes the virtual environment and everything that was built
 clean:

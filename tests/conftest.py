@@ -1,17 +1,37 @@
-"""Every test starts in an empty home, without a trace of the control plane that it may itself be run by."""
+"""
+Every test starts in an empty home, without a trace of the control plane that it may itself be run by.
+
+The fixtures below begin what many rooms need; the classes that they return are in tests/support.
+"""
 
 import json
 import os
+import random
 import shutil
 import sys
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.support import FIGURES, Root
+from tests.support import FIGURES, Root, until
+from tests.support.desk import Desk
+from tests.support.panes import Panes
+from tests.support.road import Road
+from tests.support.stage import REVIEWERS, Stage
 
 AMBIENT = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "DELEGATE_JOB_LOGS_DIR", "TMUX", "TMUX_PANE", "CLAUDECODE")
+
+
+STARTS_PROCESSES = {"make_root", "built", "panes", "tmux_panes", "headless_panes"}
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """A test that asks for a fixture which starts processes is marked `end_to_end`; others say so themselves."""
+    for item in items:
+        if STARTS_PROCESSES & set(getattr(item, "fixturenames", ())):
+            item.add_marker(pytest.mark.end_to_end)
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +62,7 @@ def need(program: str) -> None:
 
 @pytest.fixture
 def needs() -> Callable[[str], None]:
+    """Asks for a program: a skip at home where it is missing, a failure in CI."""
     return need
 
 
@@ -67,12 +88,76 @@ def root(make_root: Callable[..., Root]) -> Iterator[Root]:
     yield make_root()
 
 
+@pytest.fixture
+def desk(tmp_path: Path) -> Desk:
+    """A control root without processes, and a hand that writes messages."""
+    return Desk(tmp_path / "root")
+
+
+@pytest.fixture
+def panes(tmp_path: Path, needs: Callable[[str], None]) -> Iterator[Panes]:
+    """A tmux server of this test's own."""
+    needs("tmux")
+    folder = tmp_path / "panes"
+    folder.mkdir()
+    made = Panes("tmux", folder)
+    yield made
+    made.clear()
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
+    """One control root with three reviewers for all loop tests of a module: what a test does is its loop's alone."""
+    folder = tmp_path_factory.mktemp("stage")
+    with pytest.MonkeyPatch.context() as patch:
+        scrub(patch, folder / "home")
+        root = Root(folder / "repo", mux="headless")
+        root.env["HOME"] = str(folder / "home")
+        try:
+            root.make()
+            made = Stage(root)
+            for name in REVIEWERS:
+                made.agent(name)
+            yield made
+        finally:
+            root.clean()
+
+
+@pytest.fixture
+def stage(built: Stage) -> Iterator[Stage]:
+    """The module's stage, with all of its reviewers ready."""
+    yield built
+    built.quiet()
+
+
+@pytest.fixture
+def road(root: Root) -> Iterator[Road]:
+    """One job whose producer, carrier, broker and monitor run, each a process that can be killed."""
+    assert root.mam("up").code == 0
+    made = Road(root)
+    until(lambda: made.root.session("writer").presence == "online", what="the carrier is connected")
+    try:
+        yield made
+    finally:
+        made.end()
+        with root.registry.transaction() as tx:
+            row = tx.session("writer")
+            assert row is not None
+            tx.put(replace(row, status="stopped", pid=None))
+
+
+@pytest.fixture
+def dice() -> random.Random:
+    """The same throws in every run."""
+    return random.Random(20261130)
+
+
 @pytest.fixture(autouse=True)
 def figure(request: pytest.FixtureRequest) -> Callable[[str, float], None]:
     """
     Notes what a test measured for the row of the scorecard that it is marked with, in the file MAM_TEST_FIGURES.
 
-    Each test of a row counts as one `cases` by itself. `tests/reliability/table.py` makes the table of it.
+    Each test of a row counts as one `cases` by itself. `tests/scorecard.py` makes the table of it.
     """
     mark = request.node.get_closest_marker("scorecard")
 

@@ -5,31 +5,31 @@ from pathlib import Path
 
 import pytest
 
-from tests.contract.panes import Desk
+from tests.support.panes import Panes
 
 
-def _desk(kind: str, tmp_path: Path) -> Iterator[Desk]:
-    folder = tmp_path / "desk"
+def _panes(kind: str, tmp_path: Path) -> Iterator[Panes]:
+    folder = tmp_path / "panes"
     folder.mkdir()
-    desk = Desk(kind, folder)
-    yield desk
-    desk.clear()
+    panes = Panes(kind, folder)
+    yield panes
+    panes.clear()
 
 
 @pytest.fixture(params=["tmux", "headless"])
-def desk(request: pytest.FixtureRequest, tmp_path: Path, needs: Callable[[str], None]) -> Iterator[Desk]:
+def panes(request: pytest.FixtureRequest, tmp_path: Path, needs: Callable[[str], None]) -> Iterator[Panes]:
     """Each kind of multiplexer in turn."""
     if request.param == "tmux":
         needs("tmux")
-    yield from _desk(request.param, tmp_path)
+    yield from _panes(request.param, tmp_path)
 
 
 @pytest.fixture
-def tmux_desk(tmp_path: Path, needs: Callable[[str], None]) -> Iterator[Desk]:
+def tmux_panes(tmp_path: Path, needs: Callable[[str], None]) -> Iterator[Panes]:
     needs("tmux")
-    yield from _desk("tmux", tmp_path)
+    yield from _panes("tmux", tmp_path)
 
 
 @pytest.fixture
-def headless_desk(tmp_path: Path) -> Iterator[Desk]:
-    yield from _desk("headless", tmp_path)
+def headless_panes(tmp_path: Path) -> Iterator[Panes]:
+    yield from _panes("headless", tmp_path)

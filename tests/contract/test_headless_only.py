@@ -11,94 +11,94 @@ import pytest
 from mam.broker.host import process_identity
 from mam.broker.host.process_identity import ProcessId
 from mam.wrappers.mux.protocol import Pane, PaneGone
-from tests.contract.panes import Desk
 from tests.support import until
+from tests.support.panes import Panes
 
 
-def folder(desk: Desk, pane: Pane) -> Path:
-    return Path(desk.server) / pane.id
+def folder(panes: Panes, pane: Pane) -> Path:
+    return Path(panes.server) / pane.id
 
 
-def host(desk: Desk, pane: Pane) -> ProcessId:
-    state = json.loads((folder(desk, pane) / "state.json").read_text("utf-8"))
+def host(panes: Panes, pane: Pane) -> ProcessId:
+    state = json.loads((folder(panes, pane) / "state.json").read_text("utf-8"))
     return ProcessId(state["host"], state["host_start"], state["boot"])
 
 
-def test_a_pane_whose_host_was_killed_is_dead_with_an_unknown_code(headless_desk: Desk) -> None:
-    pane = headless_desk.saying("before the end")
-    headless_desk.await_text(pane, "before the end")
-    program, holder = process_identity.of(pane.pid), host(headless_desk, pane)
+def test_a_pane_whose_host_was_killed_is_dead_with_an_unknown_code(headless_panes: Panes) -> None:
+    pane = headless_panes.saying("before the end")
+    headless_panes.await_text(pane, "before the end")
+    program, holder = process_identity.of(pane.pid), host(headless_panes, pane)
     assert program is not None and process_identity.alive(holder)
     os.kill(holder.pid, signal.SIGKILL)
-    dead = headless_desk.await_dead(pane)
+    dead = headless_panes.await_dead(pane)
     assert dead.exit_code is None
-    assert "before the end" in headless_desk.mux.screen(pane.id).text
+    assert "before the end" in headless_panes.mux.screen(pane.id).text
     with pytest.raises(PaneGone):
-        headless_desk.mux.press(pane.id, "Enter")
+        headless_panes.mux.press(pane.id, "Enter")
     until(lambda: not process_identity.alive(program))
-    assert headless_desk.mux.close(pane.id, pane.tag) is True
-    assert headless_desk.mux.panes() == []
+    assert headless_panes.mux.close(pane.id, pane.tag) is True
+    assert headless_panes.mux.panes() == []
 
 
-def test_a_killed_host_takes_no_other_pane_along(headless_desk: Desk) -> None:
-    pane, other = headless_desk.saying("one"), headless_desk.saying("two")
-    os.kill(host(headless_desk, pane).pid, signal.SIGKILL)
-    headless_desk.await_dead(pane)
-    seen = headless_desk.look(other)
+def test_a_killed_host_takes_no_other_pane_along(headless_panes: Panes) -> None:
+    pane, other = headless_panes.saying("one"), headless_panes.saying("two")
+    os.kill(host(headless_panes, pane).pid, signal.SIGKILL)
+    headless_panes.await_dead(pane)
+    seen = headless_panes.look(other)
     assert seen is not None and not seen.dead
-    headless_desk.await_text(other, "two")
+    headless_panes.await_text(other, "two")
 
 
-def test_a_request_that_was_cut_off_does_not_end_the_pane(headless_desk: Desk) -> None:
-    reader = headless_desk.reader()
-    fifo = os.open(folder(headless_desk, reader.pane) / "in", os.O_WRONLY | os.O_NONBLOCK)
+def test_a_request_that_was_cut_off_does_not_end_the_pane(headless_panes: Panes) -> None:
+    reader = headless_panes.reader()
+    fifo = os.open(folder(headless_panes, reader.pane) / "in", os.O_WRONLY | os.O_NONBLOCK)
     os.write(fifo, b'{"paste": "a client that was killed while')
     os.close(fifo)
     for _ in range(2):  # the first request after it may be lost with it, the pane may not
         try:
-            headless_desk.mux.press(reader.pane.id, "Enter")
+            headless_panes.mux.press(reader.pane.id, "Enter")
         except PaneGone:
             break
     assert until(lambda: reader.got) in (b"\r", b"\r\r")
-    seen = headless_desk.look(reader.pane)
+    seen = headless_panes.look(reader.pane)
     assert seen is not None and not seen.dead
 
 
-def test_what_a_pane_was_given_is_private(headless_desk: Desk) -> None:
-    pane = headless_desk.saying("here")
-    assert stat.S_IMODE(folder(headless_desk, pane).stat().st_mode) == 0o700
-    assert stat.S_IMODE((folder(headless_desk, pane) / "in").stat().st_mode) == 0o600
+def test_what_a_pane_was_given_is_private(headless_panes: Panes) -> None:
+    pane = headless_panes.saying("here")
+    assert stat.S_IMODE(folder(headless_panes, pane).stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder(headless_panes, pane) / "in").stat().st_mode) == 0o600
 
 
-def test_a_host_outlives_who_opened_it_and_leaves_its_session(headless_desk: Desk) -> None:
-    pane = headless_desk.saying("here")
-    holder = host(headless_desk, pane)
+def test_a_host_outlives_who_opened_it_and_leaves_its_session(headless_panes: Panes) -> None:
+    pane = headless_panes.saying("here")
+    holder = host(headless_panes, pane)
     assert os.getsid(holder.pid) == holder.pid != os.getsid(0)
     assert os.getsid(pane.pid) == pane.pid
 
 
-def test_a_reused_pid_is_not_taken_for_the_host(headless_desk: Desk) -> None:
-    pane = headless_desk.saying("here")
-    state = folder(headless_desk, pane) / "state.json"
+def test_a_reused_pid_is_not_taken_for_the_host(headless_panes: Panes) -> None:
+    pane = headless_panes.saying("here")
+    state = folder(headless_panes, pane) / "state.json"
     content = json.loads(state.read_text("utf-8"))
-    real = host(headless_desk, pane)
+    real = host(headless_panes, pane)
     state.write_text(json.dumps({**content, "host_start": "1"}), "utf-8")
     try:
-        seen = headless_desk.look(pane)
+        seen = headless_panes.look(pane)
         assert seen is not None and seen.dead
-        headless_desk.mux.close(pane.id, pane.tag)
+        headless_panes.mux.close(pane.id, pane.tag)
         assert process_identity.alive(real)  # not proven to be ours, so it was not touched
     finally:
         os.kill(real.pid, signal.SIGKILL)
 
 
-def test_a_hang_up_does_not_end_a_host(headless_desk: Desk) -> None:
-    pane = headless_desk.saying("here")
-    os.kill(host(headless_desk, pane).pid, signal.SIGHUP)
-    headless_desk.await_text(pane, "here")
-    seen = headless_desk.look(pane)
+def test_a_hang_up_does_not_end_a_host(headless_panes: Panes) -> None:
+    pane = headless_panes.saying("here")
+    os.kill(host(headless_panes, pane).pid, signal.SIGHUP)
+    headless_panes.await_text(pane, "here")
+    seen = headless_panes.look(pane)
     assert seen is not None and not seen.dead
 
 
-def test_nobody_can_attach_to_a_headless_pane(headless_desk: Desk) -> None:
-    assert headless_desk.mux.attach_command(headless_desk.saying("here").id) is None
+def test_nobody_can_attach_to_a_headless_pane(headless_panes: Panes) -> None:
+    assert headless_panes.mux.attach_command(headless_panes.saying("here").id) is None

@@ -24,7 +24,7 @@ from mam.control_plane.registry.records import Job
 from mam.control_plane.sessions import free_text, runtime
 from mam.control_plane.sessions import state as session_state
 from mam.wrappers.mux.protocol import LookFailed
-from tests.control_plane.conftest import Desk
+from tests.support.desk import Desk
 
 DAY_MS = 86_400_000
 EVENTS = topics.events("writer")

@@ -24,8 +24,8 @@ from mam.broker.version import VERSION
 from mam.control_plane import cli
 from mam.control_plane.registry.records import Finding
 from mam.control_plane.simulation import chaos, replay
-from tests.control_plane.conftest import Desk
 from tests.support import MAM, Root, run_mam, until
+from tests.support.desk import Desk
 
 HEAVY = {"pydantic", "paho", "yaml", "git", "psutil", "filelock", "pyte", "sqlite3", "asyncio", "subprocess"}
 LOADED = (

@@ -10,7 +10,7 @@ from mam.control_plane.config import filesystems
 from mam.control_plane.config.filesystems import Mount, NetworkFileSystem, mount_of
 from mam.control_plane.control_root import create
 from mam.control_plane.loops import locks as loop_locks
-from tests.control_plane.conftest import Desk
+from tests.support.desk import Desk
 
 MOUNTS = [
     Mount("/", "ext4"),

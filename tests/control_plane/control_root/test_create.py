@@ -13,8 +13,8 @@ from mam.control_plane.jobs import jobs
 from mam.control_plane.maintenance import relocate
 from mam.control_plane.sessions import sessions
 from mam.wrappers.git.command import NoRepository
-from tests.control_plane.conftest import Desk
 from tests.support import Root, git, repository, run_mam
+from tests.support.desk import Desk
 
 
 def at(folder: Path, **environ: str) -> config.Settings:

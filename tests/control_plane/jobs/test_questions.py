@@ -15,7 +15,7 @@ from mam.broker.host import atomic_files, fault_points, process_identity
 from mam.control_plane.jobs import attention, jobs, questions
 from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs.questions import NoQuestion
-from tests.control_plane.conftest import Desk
+from tests.support.desk import Desk
 
 ASKED = {"question_id": "0123456789ab", "question": "Which database?", "choices": ["sqlite", "postgres"]}
 

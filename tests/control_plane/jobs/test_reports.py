@@ -13,8 +13,8 @@ from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs import prompts, reports
 from mam.control_plane.loops.briefs import Change, ReviewTree, WorkPlace, review
 from mam.control_plane.registry.records import Job
-from tests.control_plane.conftest import Desk
 from tests.support import git, repository
+from tests.support.desk import Desk
 
 PASS, NOT_PASS = reports.LINES["pass"], reports.LINES["not_pass"]
 SHA = "a" * 40

@@ -13,7 +13,7 @@ from mam.broker.envelope.payloads import now_ms
 from mam.control_plane.leases import leases
 from mam.control_plane.leases.leases import Expiry, Fenced
 from mam.control_plane.registry.records import Ticket
-from tests.control_plane.conftest import Desk
+from tests.support.desk import Desk
 
 A, B, C = (leases.session(name) for name in ("a", "b", "c"))
 

@@ -23,7 +23,7 @@ from mam.control_plane.loops.jobs import LoopJobs, job_id
 from mam.control_plane.loops.locks import LoopRuns
 from mam.control_plane.loops.state import Ask, Began, Captured, LoopState, Reviewed, Work
 from mam.control_plane.registry.records import Loop, StepMark
-from tests.control_plane.conftest import Desk
+from tests.support.desk import Desk
 
 names = st.from_regex(topics.NAME, fullmatch=True)
 ids = names.filter(lambda name: not loop_jobs.is_ambiguous(name))

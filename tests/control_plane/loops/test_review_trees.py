@@ -12,8 +12,8 @@ from mam.control_plane.loops import review_trees
 from mam.control_plane.monitor import repository_checks
 from mam.control_plane.registry.records import Loop
 from mam.control_plane.worktrees import prepare as worktrees
-from tests.control_plane.conftest import Desk
 from tests.support import git
+from tests.support.desk import Desk
 
 
 def an_old_bench(mam: Mam, loop_id: str) -> Path:

@@ -10,8 +10,8 @@ from mam.control_plane.control_root.context import Mam
 from mam.control_plane.leases import leases
 from mam.control_plane.loops import reviewers as loop_reviewers
 from mam.control_plane.loops.lease import ReviewerLease
-from tests.control_plane.conftest import Desk
 from tests.control_plane.loops.test_review_trees import a_loop
+from tests.support.desk import Desk
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs import jobs
 from mam.control_plane.monitor import job_checks
 from mam.control_plane.sessions.lookup import need_session
-from tests.control_plane.conftest import Desk
+from tests.support.desk import Desk
 
 JOB = "job-00000001"
 

@@ -10,7 +10,7 @@ from mam.control_plane.control_root.keyring import Keyring
 from mam.control_plane.jobs import jobs
 from mam.control_plane.messaging.outbox import SAY_KEPT_MS, Outbox
 from mam.control_plane.registry.records import OutboxMessage
-from tests.control_plane.conftest import Desk
+from tests.support.desk import Desk
 
 SAY = OutboxMessage(
     "say-1", "writer", "say", "say-1", 1, "0001", json.dumps({"prompt": "hi", "deliver_within_s": 10}), 0

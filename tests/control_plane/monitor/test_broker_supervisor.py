@@ -6,7 +6,7 @@ from mam.broker.bus.protocol import Will
 from mam.broker.nats import process as nats_server
 from mam.control_plane.monitor import broker_supervisor
 from mam.control_plane.monitor.broker_supervisor import STARTS_A_MINUTE, BrokerSupervisor
-from tests.control_plane.conftest import Desk
+from tests.support.desk import Desk
 
 
 def test_a_broker_that_ends_at_once_is_started_five_times_a_minute_and_then_said_to_fail(

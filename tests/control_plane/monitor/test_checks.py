@@ -19,8 +19,8 @@ from mam.control_plane.monitor.checks import DARK_S, MonitorChecks
 from mam.control_plane.registry.records import FINAL, PRESUMED, Finding
 from mam.control_plane.sessions import runtime
 from mam.wrappers.mux.protocol import LookFailed, Pane
-from tests.control_plane.conftest import Desk
 from tests.support import until
+from tests.support.desk import Desk
 
 
 @pytest.fixture

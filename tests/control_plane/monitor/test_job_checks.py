@@ -17,7 +17,7 @@ from mam.control_plane.sessions import runtime
 from mam.control_plane.sessions.activity import Activity
 from mam.wrappers.mux import catalog as mux_catalog
 from mam.wrappers.mux.protocol import LookFailed, MuxGone, Pane
-from tests.control_plane.conftest import Desk
+from tests.support.desk import Desk
 
 SPAWNING_MS, NO_PANE_MS = job_checks.NEVER_REPORTED_MS, job_checks.NO_PANE_MS
 

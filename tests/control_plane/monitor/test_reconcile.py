@@ -14,8 +14,8 @@ from mam.control_plane.registry.records import Attempt, Session
 from mam.control_plane.sessions import runtime
 from mam.control_plane.sessions.activity import Activity
 from mam.wrappers.mux.protocol import Pane
-from tests.control_plane.conftest import Desk
 from tests.control_plane.loops.test_review_trees import a_loop
+from tests.support.desk import Desk
 
 OLD = -60_000
 

@@ -6,7 +6,7 @@ import pytest
 
 from mam.control_plane.registry import audit
 from mam.control_plane.registry.audit import AuditLog
-from tests.control_plane.conftest import Desk
+from tests.support.desk import Desk
 
 
 def lines(path: Path) -> list[str]:

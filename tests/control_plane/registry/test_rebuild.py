@@ -18,8 +18,8 @@ from mam.control_plane.registry import audit, rebuild, transactions
 from mam.control_plane.registry.audit import AuditLog
 from mam.control_plane.registry.database import NoRegistry, RegistryUnusable
 from mam.control_plane.registry.records import TABLES
-from tests.control_plane.conftest import Desk
 from tests.support import MAM
+from tests.support.desk import Desk
 
 TABLES_AND_EVENTS = (*TABLES, "events", "audit")
 

@@ -15,8 +15,8 @@ from mam.control_plane.registry import database, migrations, transactions
 from mam.control_plane.registry.database import NoRegistry, RegistryUnusable, SchemaMismatch
 from mam.control_plane.registry.records import Job, Session
 from mam.control_plane.registry.transactions import Registry
-from tests.control_plane.conftest import Desk
 from tests.support import until
+from tests.support.desk import Desk
 
 WRITER = """
 import sys

@@ -12,7 +12,7 @@ import pytest
 from mam.broker.host import fault_points
 from mam.control_plane.sessions import lifecycle
 from mam.control_plane.sessions.lookup import SessionBusy, UnknownSession
-from tests.control_plane.conftest import Desk
+from tests.support.desk import Desk
 
 OWN = "11111111-1111-4111-8111-111111111111"
 OTHER = "22222222-2222-4222-8222-222222222222"

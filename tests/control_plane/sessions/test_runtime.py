@@ -7,8 +7,8 @@ import pytest
 
 from mam.control_plane.registry.records import Session
 from mam.control_plane.sessions import runtime
-from tests.control_plane.conftest import Desk
 from tests.support import git, repository
+from tests.support.desk import Desk
 
 
 def of(desk: Desk, cwd: Path, role: str) -> Session:

@@ -7,7 +7,7 @@ import pytest
 from mam.broker.errors import FileRefused
 from mam.control_plane.jobs import jobs
 from mam.control_plane.simulation import replay
-from tests.control_plane.conftest import Desk
+from tests.support.desk import Desk
 
 
 @pytest.fixture

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from mam.wrappers.git import dotgit
-from tests.hidden import FILE, commit
 from tests.support import git, repository
+from tests.support.hidden_work import FILE, commit
 
 
 def plain(folder: Path) -> Path:

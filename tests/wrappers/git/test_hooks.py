@@ -9,8 +9,8 @@ import pytest
 from mam.wrappers.git import command as mam_git
 from mam.wrappers.git import hooks
 from mam.wrappers.git.hooks import NotGuardable
-from tests.hidden import commit, write
 from tests.support import git, repository
+from tests.support.hidden_work import commit, write
 
 BRANCHES = [
     "main",

@@ -10,8 +10,8 @@ from mam.wrappers.git import command as mam_git
 from mam.wrappers.git import snapshot
 from mam.wrappers.git.command import GitFailed
 from mam.wrappers.git.snapshot import NotCapturable
-from tests.hidden import WAYS, commit, family, write
 from tests.support import git, repository
+from tests.support.hidden_work import WAYS, commit, family, write
 
 NAMES = ["two words", "한국어.txt", "quote'\"", "line\nbreak", "-dash", "$HOME", "tab\t", "end ", "a\\b", "né\udcff"]
 

@@ -9,8 +9,8 @@ import pytest
 
 from mam.wrappers.git import uncommitted
 from mam.wrappers.git.command import GitFailed
-from tests.hidden import WAYS, commit, family, write
 from tests.support import git, repository
+from tests.support.hidden_work import WAYS, commit, family, write
 
 NAMES = [
     "two words",

@@ -12,8 +12,8 @@ from mam.wrappers.git import command as mam_git
 from mam.wrappers.git import dotgit
 from mam.wrappers.git import worktrees as git_worktrees
 from mam.wrappers.git.command import GitFailed
-from tests.hidden import commit, write
 from tests.support import git, repository, until
+from tests.support.hidden_work import commit, write
 
 NAMES = ["two words", "한국어", "quote'\"", "line\nbreak", "end\n", "-dash", "$HOME", "a#b", "né\udcff"]
 

@@ -19,6 +19,7 @@ from mam.broker.host.process_identity import ProcessId
 from tests.support import until
 
 HERE = Path(__file__).parent
+AGENT = HERE.parents[1] / "support" / "terminal_agent.py"
 # No HOME and no locale: the agent's environment is exactly what it was given.
 ENV = {"PATH": os.defpath, "GIVEN": "한국어 $x", "PYTHONCOERCECLOCALE": "0"}
 
@@ -93,7 +94,7 @@ def start(tmp_path: Path) -> Iterator[Start]:
     made: list[Stage] = []
 
     def make(*words: str, argv: Sequence[str] = (), cwd: Path = tmp_path, wait_s: float = 0.2) -> Stage:
-        stage = Stage(tmp_path, argv or [sys.executable, str(HERE / "agent.py"), *words], cwd, wait_s)
+        stage = Stage(tmp_path, argv or [sys.executable, str(AGENT), *words], cwd, wait_s)
         made.append(stage)
         return stage
 
