@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -74,6 +74,13 @@ class AuditLog:
         finally:
             os.close(descriptor)
         self._chain = chain
+
+
+def add_entry(connection: sqlite3.Connection, by: str, table: str, key: str, row: Mapping[str, Any] | None) -> None:
+    """Audit one changed row, in the transaction that changes it; None where it was dropped."""
+    text = None if row is None else json.dumps(row, ensure_ascii=False)
+    query = "INSERT INTO audit (at, by, tbl, key, row) VALUES (?, ?, ?, ?, ?)"
+    connection.execute(query, (now_ms(), by, table, key, text))
 
 
 def rows_after(connection: sqlite3.Connection, seq: int, limit: int = -1) -> list[dict[str, Any]]:

@@ -8,7 +8,7 @@ from urllib.parse import quote
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host import fault_points
-from mam.control_plane.registry import migrations
+from mam.control_plane.registry import migrations, schema
 
 
 class NoRegistry(MamError):
@@ -91,6 +91,8 @@ def migrate(path: Path, backups: Path) -> bool:
     """
     Bring an older database to this version, after a backup; True where something was done.
 
+    Each step is one transaction: what raises leaves the schema that it began with.
+
     For `daemon.upgrade` alone, under the writers' lock. Raises RegistryUnusable.
     """
     connection = connect(path, read_only=False)
@@ -100,17 +102,17 @@ def migrate(path: Path, backups: Path) -> bool:
             return False
         backups.mkdir(mode=0o700, exist_ok=True)
         connection.execute("VACUUM INTO ?", (str(backups / f"registry-schema{found}-{now_ms()}.db"),))
-        _apply(connection, found)
+        bring(connection, found, migrations.VERSION, audited=True)
         return True
     finally:
         connection.close()
 
 
-def fresh(partial: Path) -> sqlite3.Connection:
-    """A new, empty registry at *partial* (0600), to be filled and then moved into place by `install`."""
+def fresh(partial: Path, version: int | None = None) -> sqlite3.Connection:
+    """A new, empty registry at *partial* (0600), of this version or an older one, for `install` to put in place."""
     os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
     connection = connect(partial, read_only=False)
-    _apply(connection, 0)
+    bring(connection, 0, migrations.VERSION if version is None else version, audited=False)
     return connection
 
 
@@ -123,6 +125,9 @@ def install(connection: sqlite3.Connection, partial: Path, target: Path) -> None
     connect(target, read_only=False).close()
 
 
-def _apply(connection: sqlite3.Connection, found: int) -> None:
-    for number in range(found, migrations.VERSION):
-        connection.executescript(f"BEGIN; {migrations.MIGRATIONS[number]} PRAGMA user_version = {number + 1}; COMMIT;")
+def bring(connection: sqlite3.Connection, found: int, version: int, *, audited: bool) -> None:
+    """Bring a database from schema *found* to *version*, each step in a transaction of its own."""
+    for number in range(found, version):
+        connection.execute("BEGIN IMMEDIATE")
+        schema.step(connection, number, audited=audited)
+        connection.execute("COMMIT")

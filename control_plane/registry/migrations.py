@@ -1,7 +1,34 @@
-"""The registry's schema: one script a version, applied in order. A script that was released never changes."""
+"""
+The registry's schema: one migration a version, applied in order (schema.py does). One that was released never changes.
 
-MIGRATIONS: tuple[str, ...] = (
+A migration is SQL, and a function where rows must be made of rows. Both are used twice: on a database of before, and
+by `mam registry rebuild` on what the audit log holds of before. So neither may look at anything but the database.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+Convert = Callable[[str, dict[str, Any]], list[tuple[str, dict[str, Any]]]]
+
+
+class Migration(NamedTuple):
     """
+    One step from a schema to the next.
+
+    Args:
+        sql: Statements that each end their line with `;`. They change tables, and rows where SQL says all of it.
+        convert: A pure function of a table's name and one row from before *sql*, for every row but those of `events`
+            and `audit`. It returns what the row becomes, as (table, row) in the new schema: itself where nothing
+            changes, nothing where it goes. A column that it leaves out keeps the value that *sql* gave it. Of two
+            rows with one key the later counts. What it changes is audited; what *sql* alone changes is not.
+    """
+
+    sql: str
+    convert: Convert | None = None
+
+
+MIGRATIONS: tuple[Migration, ...] = (
+    Migration("""
     CREATE TABLE meta (name TEXT PRIMARY KEY, value TEXT NOT NULL) STRICT;
     CREATE TABLE sessions (
         name TEXT PRIMARY KEY, agent TEXT NOT NULL, role TEXT NOT NULL, status TEXT NOT NULL,
@@ -48,8 +75,8 @@ MIGRATIONS: tuple[str, ...] = (
         seq INTEGER PRIMARY KEY AUTOINCREMENT, at INTEGER NOT NULL, by TEXT NOT NULL, tbl TEXT NOT NULL,
         key TEXT NOT NULL, row TEXT
     ) STRICT;
-    """,
-    """
+    """),
+    Migration("""
     ALTER TABLE jobs ADD COLUMN loop TEXT;
     ALTER TABLE jobs ADD COLUMN round INTEGER;
     ALTER TABLE jobs ADD COLUMN base_sha TEXT;
@@ -74,8 +101,8 @@ MIGRATIONS: tuple[str, ...] = (
         loop TEXT NOT NULL, step TEXT NOT NULL, state TEXT NOT NULL, at INTEGER NOT NULL, detail TEXT,
         PRIMARY KEY (loop, step)
     ) STRICT, WITHOUT ROWID;
-    """,
-    """
+    """),
+    Migration("""
     ALTER TABLE jobs ADD COLUMN retries INTEGER NOT NULL DEFAULT 0;
     ALTER TABLE sessions ADD COLUMN hook TEXT;
     ALTER TABLE sessions ADD COLUMN hook_at INTEGER;
@@ -94,13 +121,14 @@ MIGRATIONS: tuple[str, ...] = (
         id TEXT PRIMARY KEY, job TEXT NOT NULL, attempt INTEGER NOT NULL, question TEXT NOT NULL, choices TEXT NOT NULL,
         asked_at INTEGER NOT NULL, timeout_s REAL, fallback TEXT, answered_at INTEGER, answer TEXT, answered_by TEXT
     ) STRICT;
-    """,
-    """
+    """),
+    Migration("""
     -- What the monitor asks for again and again, over rows that only grow in number.
     CREATE INDEX attempts_of_session ON attempts (session, started_at);
     CREATE INDEX open_questions ON questions (job) WHERE answered_at IS NULL;
     CREATE INDEX open_loops ON loops (created_at) WHERE ended_at IS NULL;
-    """,
+    """),
 )
 
 VERSION = len(MIGRATIONS)
+UNMARKED = 4  # the schema that a log begins with where it names none: MAM 0.1.0 wrote no mark

@@ -1,15 +1,16 @@
 """
 `mam registry rebuild`: the registry made again from its audit log, for a database that is lost or damaged.
 
-Every audited row and every event is replayed in order. What was merely observed
-(screens, times of heartbeats) is not in the log; it is seen anew.
+Every audited row and every event is replayed in order, in the schema that the log had there: where the log says that
+a newer one begins, its migration runs on what was replayed so far. What was merely observed (screens, times of
+heartbeats) is not in the log; it is seen anew.
 """
 
 import base64
 import json
 import shutil
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Mapping
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,9 +20,11 @@ from mam.broker.errors import Busy, MamError
 from mam.broker.host import fault_points, locks
 from mam.broker.host.progress import Progress, silent
 from mam.control_plane.config.settings import Layout
-from mam.control_plane.registry import audit, database
-from mam.control_plane.registry.queries import OPEN_STATES
-from mam.control_plane.registry.records import TABLES
+from mam.control_plane.registry import audit, database, migrations, schema
+from mam.control_plane.registry.audit import Line
+from mam.control_plane.registry.database import SchemaMismatch
+from mam.control_plane.registry.queries import OPEN_STATES, View
+from mam.control_plane.registry.schema import Shape
 from mam.control_plane.registry.transactions import Registry
 
 SAID_EVERY = 20_000
@@ -54,7 +57,8 @@ def rebuild(layout: Layout, *, past_damage: bool = False, say: Progress = silent
     Replay `audit.jsonl` into a new database; the old files are set aside under `.mam/backups`, never removed.
 
     Until the last step nothing is changed. Raises RebuildRefused while a monitor
-    runs or where there is no log, Busy, AuditDamaged unless *past_damage*.
+    runs, where there is no log or where a line fits no schema that this version knows, SchemaMismatch for a log
+    of a newer version, Busy, AuditDamaged unless *past_damage*.
     """
     if not layout.audit.exists():
         raise RebuildRefused(root=str(layout.root), why=f"there is no {layout.audit}", hint="copy a backup, if any")
@@ -74,8 +78,8 @@ def _rebuild(layout: Layout, past_damage: bool, say: Progress) -> Rebuilt:
         leftover.unlink()
     if old.exists() and not layout.database.exists():
         _move(layout.database, old)  # the rest, of a rebuild that died before its last step
-    connection = database.fresh(partial)
-    replay = _Replay(connection)
+    connection = database.fresh(partial, migrations.UNMARKED)
+    replay = _Replay(connection, layout)
     damaged = []
     connection.execute("BEGIN IMMEDIATE")
     for line in audit.read(layout.audit):
@@ -83,7 +87,7 @@ def _rebuild(layout: Layout, past_damage: bool, say: Progress) -> Rebuilt:
             damaged.append(line.number)
             if not past_damage:
                 raise AuditDamaged(path=str(layout.audit), line=line.number, why=line.damage)
-        replay.take(line.entry)
+        replay.take(line)
         if line.number % SAID_EVERY == 0:
             say(f"{line.number} lines replayed")
     if not replay.rows:
@@ -91,7 +95,7 @@ def _rebuild(layout: Layout, past_damage: bool, say: Progress) -> Rebuilt:
     before = replay.rows + replay.events
     for path in (layout.database, old):
         for entry in _left_in(path, replay):
-            replay.take(entry)
+            replay.take(audit.Line(0, entry, ""))
     replay.finish()
     connection.execute("COMMIT")
     aside = _set_aside(layout, old)
@@ -103,49 +107,80 @@ def _rebuild(layout: Layout, past_damage: bool, say: Progress) -> Rebuilt:
 
 
 class _Replay:
-    """Applies entries of the audit log, in the log's own form, to an empty database."""
+    """Applies lines of the audit log to an empty database of the schema that the log begins with."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, layout: Layout) -> None:
         self._connection = connection
-        self._columns = {name: set(_columns(connection, name)) for name in (*TABLES, "events")}
+        self._layout = layout
+        self._version = migrations.UNMARKED
+        self._shapes = schema.shapes(connection)
         self.rows = self.events = self.audit_seq = self.event_seq = 0
 
-    def take(self, entry: dict[str, Any]) -> None:
+    def take(self, line: Line) -> None:
+        """Apply one line; one that is damaged and fits no schema is left out. Raises SchemaMismatch, RebuildRefused."""
+        entry = line.entry
         if "a" in entry and entry["a"] > self.audit_seq:
-            self._row(entry)
+            self._row(line)
         elif "e" in entry and entry["e"] > self.event_seq:
             event = {**entry["event"], "wire": base64.b64decode(entry["event"]["wire"])}
-            self._put("events", event)
+            if self._reach("events", event, line):
+                names, marks = ", ".join(event), ", ".join("?" * len(event))
+                self._connection.execute(f"REPLACE INTO events ({names}) VALUES ({marks})", tuple(event.values()))
             self.event_seq, self.events = entry["e"], self.events + 1
 
-    def _row(self, entry: dict[str, Any]) -> None:
+    def _row(self, line: Line) -> None:
+        entry = line.entry
         table, row = entry["t"], entry["row"]
+        content = None if row is None else json.loads(row)
+        fits = self._reach(table, content, line)
         self._connection.execute(
             "INSERT INTO audit (seq, at, by, tbl, key, row) VALUES (?, ?, ?, ?, ?, ?)",
             (entry["a"], entry["at"], entry["by"], table, entry["k"], row),
         )
         self.audit_seq, self.rows = entry["a"], self.rows + 1
-        if table not in TABLES:
-            return  # a table of a version that is gone
-        if row is not None:
-            content = json.loads(row)
-            try:
-                self._put(table, content)
-            except sqlite3.IntegrityError:
-                self._end_others(table, content)
-                self._put(table, content)
+        if not fits:
             return
-        where = " || '/' || ".join(TABLES[table])
-        self._connection.execute(f"DELETE FROM {table} WHERE {where} = ?", (entry["k"],))
+        if content is None:
+            where = " || '/' || ".join(self._shapes[table].key)
+            self._connection.execute(f"DELETE FROM {table} WHERE {where} = ?", (entry["k"],))
+            return
+        try:
+            schema.upsert(self._connection, table, self._shapes[table], content)
+        except sqlite3.IntegrityError:
+            self._end_others(table, content)
+            schema.upsert(self._connection, table, self._shapes[table], content)
 
-    def _put(self, table: str, content: dict[str, Any]) -> None:
-        known = {name: value for name, value in content.items() if name in self._columns[table]}
-        marks, key = ", ".join("?" * len(known)), TABLES.get(table, ())
-        updates = ", ".join(f"{name} = excluded.{name}" for name in known if name not in key)
-        # A row replaces itself alone: REPLACE would also remove what a rule of the schema finds in its way.
-        verb, also = ("INSERT", f"ON CONFLICT ({', '.join(key)}) DO UPDATE SET {updates}") if key else ("REPLACE", "")
-        query = f"{verb} INTO {table} ({', '.join(known)}) VALUES ({marks}) {also}"
-        self._connection.execute(query, tuple(known.values()))
+    def _reach(self, table: str, content: dict[str, Any] | None, line: Line) -> bool:
+        """
+        Be at the schema that a row belongs to: a mark says so, or, where the mark was in a damaged line, its columns.
+
+        False for a damaged row that fits none. Raises SchemaMismatch, RebuildRefused.
+        """
+        if table == "meta" and content is not None and content.get("name") == schema.MARK:
+            self._marked(int(content["value"]), line)
+        if _fits(self._shapes, table, content):
+            return True
+        for version in range(self._version + 1, migrations.VERSION + 1):
+            if _fits(schema.shapes_of(version), table, content):
+                self._advance(version, audited=False)
+                return True
+        if line.damage:
+            return False
+        place = f"line {line.number} of {self._layout.audit}" if line.number else f"{self._layout.database}"
+        why = f"{place} has a row of {table} that fits no schema up to {migrations.VERSION}"
+        raise RebuildRefused(root=str(self._layout.root), why=why, hint="upgrade mam on this PATH")
+
+    def _marked(self, version: int, line: Line) -> None:
+        if version <= migrations.VERSION:
+            self._advance(version, audited=False)
+        elif not line.damage:
+            raise SchemaMismatch(found=version, known=migrations.VERSION, hint="upgrade mam on this PATH")
+
+    def _advance(self, version: int, *, audited: bool) -> None:
+        for number in range(self._version, version):
+            schema.step(self._connection, number, audited=audited)
+            self._version = version
+            self._shapes = schema.shapes(self._connection)
 
     def _end_others(self, table: str, row: dict[str, Any]) -> None:
         """What made room for *row* stands in a line that is damaged: the rows in its way have ended, and are kept."""
@@ -160,14 +195,17 @@ class _Replay:
             self._connection.execute(end, (row["path"], row["branch"], row["name"]))
 
     def finish(self) -> None:
-        """What is never audited because it follows from the rows: archived jobs keep no events."""
+        """Bring what was replayed to this version; and what is never audited: archived jobs keep no events."""
+        self._advance(migrations.VERSION, audited=True)
+        if View(self._connection).meta(schema.MARK) != str(migrations.VERSION):
+            schema.mark(self._connection, migrations.VERSION, "rebuild")
         self._connection.execute(
             "DELETE FROM events WHERE scope IN (SELECT 'jobs/' || id FROM jobs WHERE archived_at IS NOT NULL)"
         )
 
 
-def _columns(connection: sqlite3.Connection, table: str) -> Iterator[str]:
-    return (str(row[1]) for row in connection.execute(f"PRAGMA table_info({table})"))
+def _fits(shapes: Mapping[str, Shape], table: str, content: dict[str, Any] | None) -> bool:
+    return table in shapes and (content is None or shapes[table].fits(content))
 
 
 def _left_in(path: Path, replay: _Replay) -> list[dict[str, Any]]:

@@ -301,9 +301,7 @@ class Question(Row):
     answered_by: str | None = None
 
 
-_KINDS: tuple[type[Row], ...] = (
+# Every record: each table but `meta`, `events` and `audit`.
+RECORDS: tuple[type[Row], ...] = (
     Session, Job, Attempt, OutboxMessage, Finding, Worktree, Loop, StepMark, Lease, Ticket, Question,
 )  # fmt: skip
-# Every audited table and its key.
-TABLES = {kind.table: kind.key for kind in _KINDS}
-TABLES["meta"] = ("name",)

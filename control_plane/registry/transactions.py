@@ -6,7 +6,6 @@ SQLite below 3.51.3 can corrupt a WAL when two connections write and checkpoint
 at once. Readers open read-only, so that they never checkpoint.
 """
 
-import json
 import os
 import sqlite3
 from collections.abc import Generator
@@ -14,9 +13,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import cast
 
-from mam.broker.envelope.payloads import now_ms
 from mam.broker.host import fault_points, locks
-from mam.control_plane.registry import database
+from mam.control_plane.registry import audit, database, migrations, schema
 from mam.control_plane.registry.database import RegistryUnusable
 from mam.control_plane.registry.queries import R, View
 from mam.control_plane.registry.records import Row
@@ -53,14 +51,14 @@ class Transaction(View):
             row.values(),
         )
         content = dict(zip(columns, row.values(), strict=True))
-        self._audit(row.table, row.key_text(), json.dumps(content, ensure_ascii=False))
+        audit.add_entry(self.connection, self._by, row.table, row.key_text(), content)
 
     def drop(self, row: Row) -> None:
         self._forget(row)
         where = " AND ".join(f"{name} = ?" for name in row.key)
         key = tuple(getattr(row, name) for name in row.key)
         if self.connection.execute(f"DELETE FROM {row.table} WHERE {where}", key).rowcount:
-            self._audit(row.table, row.key_text(), None)
+            audit.add_entry(self.connection, self._by, row.table, row.key_text(), None)
 
     def observe(self, row: Row, **seen: object) -> None:
         """Note what was merely seen (times, screens): not audited, since the events themselves are kept."""
@@ -72,7 +70,7 @@ class Transaction(View):
 
     def set_meta(self, name: str, value: str) -> None:
         self.connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
-        self._audit("meta", name, json.dumps({"name": name, "value": value}, ensure_ascii=False))
+        audit.add_entry(self.connection, self._by, "meta", name, {"name": name, "value": value})
 
     def add_event(self, **columns: object) -> None:
         """Store one event with its exact wire bytes. Raises sqlite3.IntegrityError where its slot is taken."""
@@ -92,11 +90,6 @@ class Transaction(View):
             raise
         finally:
             self.connection.execute("RELEASE one")
-
-    def _audit(self, table: str, key: str, row: str | None) -> None:
-        self.connection.execute(
-            "INSERT INTO audit (at, by, tbl, key, row) VALUES (?, ?, ?, ?, ?)", (now_ms(), self._by, table, key, row)
-        )
 
 
 class Registry:
@@ -199,6 +192,7 @@ class Registry:
             partial = self.path.with_name(".registry.db.new")
             connection = database.fresh(partial)
             connection.execute("BEGIN IMMEDIATE")
+            schema.mark(connection, migrations.VERSION, self._by)
             first = Transaction(connection, self._by)
             for name, value in meta.items():
                 first.set_meta(name, value)

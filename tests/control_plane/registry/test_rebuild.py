@@ -17,18 +17,17 @@ from mam.control_plane.jobs.verify import verify
 from mam.control_plane.registry import audit, rebuild, transactions
 from mam.control_plane.registry.audit import AuditLog
 from mam.control_plane.registry.database import NoRegistry, RegistryUnusable
-from mam.control_plane.registry.records import TABLES
+from mam.control_plane.registry.records import RECORDS
 from tests.support import MAM
 from tests.support.desk import Desk
 
-TABLES_AND_EVENTS = (*TABLES, "events", "audit")
+TABLES = (*(record.table for record in RECORDS), "meta", "events", "audit")
 
 
 def content(desk: Desk) -> dict[str, list[Any]]:
     with desk.mam.registry.view() as view:
         return {
-            table: sorted(view.connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr)
-            for table in TABLES_AND_EVENTS
+            table: sorted(view.connection.execute(f"SELECT * FROM {table}").fetchall(), key=repr) for table in TABLES
         }
 
 

@@ -145,7 +145,7 @@ def test_a_registry_of_a_newer_version_is_refused_with_the_way_out(desk: Desk) -
 def test_an_older_registry_is_brought_up_after_a_backup(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     desk.session()
     path, backups = desk.mam.layout.database, desk.mam.layout.mam / "backups"
-    newer = (*migrations.MIGRATIONS, "CREATE TABLE added (name TEXT PRIMARY KEY) STRICT;")
+    newer = (*migrations.MIGRATIONS, migrations.Migration("CREATE TABLE added (name TEXT PRIMARY KEY) STRICT;"))
     monkeypatch.setattr(migrations, "MIGRATIONS", newer)
     monkeypatch.setattr(migrations, "VERSION", len(newer))
 
