@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= 2
 
-.PHONY: help demo test check bench reliability clean
+.PHONY: help demo test check bench mutants reliability clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -40,6 +40,10 @@ check: $(VENV)/.dev
 ## make bench        measures this installation against its budgets: the table of docs/benchmarks.md
 bench: $(VENV)/.dev
 	$(BIN)/mam bench all
+
+## make mutants      breaks one rule after the other in a copy of the code: a test must notice each
+mutants: $(VENV)/.dev
+	$(BIN)/python -m tests.mutants --workers $(JOBS)
 
 ## make reliability  attacks everything in full length, and writes the table of docs/reliability.md
 reliability: $(VENV)/.dev
