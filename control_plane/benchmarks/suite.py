@@ -15,6 +15,7 @@ from typing import NamedTuple
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.nats import process as nats_server
+from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root import create, monitor_process
 from mam.control_plane.control_root.context import Mam
@@ -46,7 +47,7 @@ def place(**environ: str) -> Generator[Mam]:
         settings = config.load()
         values = {k: v for k, v in settings.environ.items() if not k.startswith("MAM_") and k not in config.BINDING}
         settings = config.Settings({**values, **environ}, {**values, **environ}, path)
-        mam = Mam(settings, config.layout(settings, str(path)), by="bench")
+        mam = Mam(settings, layouts.layout(settings, str(path)), by="bench")
         create.make(mam.layout, in_git=False)
         try:
             yield mam

@@ -7,6 +7,7 @@ import sys
 from mam.broker.errors import Usage
 from mam.broker.host.text import clean
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
+from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables
@@ -87,7 +88,7 @@ def _open(args: argparse.Namespace, cwd: str | None) -> Mam:
     """
     try:
         return Mam.open(root=args.root)
-    except config.NoControlRoot as error:
+    except layouts.NoControlRoot as error:
         if cwd:
             print(f"mam: the control-plane binding cannot be computed: {error}", file=sys.stderr)
             what = f"--cwd {cwd} was given, but no control root"

@@ -10,6 +10,7 @@ from mam.broker.envelope.payloads import Producer
 from mam.broker.errors import MamError, Usage
 from mam.broker.host import atomic_files
 from mam.control_plane.cli.base import Parser, emit
+from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 
 
@@ -92,7 +93,7 @@ def _registry_dir(settings: config.Settings, flag: str | None) -> Path:
     """Flag, then MAM_JOBS_DIR, then the control root's own."""
     if flag:
         return config.absolute(flag, settings.cwd)
-    return config.layout(settings).jobs
+    return layouts.layout(settings).jobs
 
 
 def _full_command(settings: config.Settings) -> str:

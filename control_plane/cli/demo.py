@@ -11,6 +11,7 @@ from mam.agents import catalog
 from mam.broker.host.text import clean
 from mam.broker.nats import process as nats_server
 from mam.control_plane.cli.base import Parser, emit, say, verb
+from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root import create, monitor_process
 from mam.control_plane.control_root.context import Mam
@@ -68,7 +69,7 @@ def _make_root(folder: Path) -> Mam:
     # Nothing of the caller's own control plane may reach a demo.
     values = {k: v for k, v in first.values.items() if not k.startswith("MAM_") and k not in config.BINDING}
     settings = config.Settings(values, values, folder)
-    mam = Mam(settings, config.layout(settings, str(folder)), by="demo")
+    mam = Mam(settings, layouts.layout(settings, str(folder)), by="demo")
     create.make(mam.layout)
     return mam
 

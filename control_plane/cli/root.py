@@ -2,6 +2,7 @@
 
 from mam.broker.errors import Usage
 from mam.control_plane.cli.base import Parser, add_root, emit, say, verb
+from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
 
@@ -31,7 +32,7 @@ def _init(words: list[str]) -> int:
     folder = config.absolute(wanted, settings.cwd) if wanted else settings.cwd
     if not wanted and not args.no_git:
         folder = git.main_checkout(folder)
-    mam = Mam(settings, config.layout(settings, str(folder)), by="init")
+    mam = Mam(settings, layouts.layout(settings, str(folder)), by="init")
     made = create.make(mam.layout, in_git=not args.no_git)
     if args.moved or args.copied:
         (relocate.moved if args.moved else relocate.copied)(mam)

@@ -1,18 +1,12 @@
-"""
-Environment and `.mam.env` to one frozen Settings; the only reader of the environment. Standard library only.
-
-The control root is found once, here; afterwards nothing is derived from the
-working directory.
-"""
+"""Environment and `.mam.env` to one frozen Settings; the only reader of the environment. Standard library only."""
 
 import os
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker.bus.url import Endpoint, parse_url
-from mam.broker.errors import MamError, Usage
+from mam.broker.errors import Usage
 
 BINDING = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "MAM_JOBS_DIR", "DELEGATE_JOB_LOGS_DIR")
 
@@ -26,102 +20,6 @@ PATHS = {
     "MAM_BROKER_CA_FILE",
     "MAM_BROKER_USERS_DIR",
 }
-
-
-class NoControlRoot(MamError):
-    code = "no_control_root"
-    exit_code = 2
-    message = "no control root was found from {cwd}"
-    remedy_text = "run `mam init` in your repository, or pass --root, or set WORKSPACE_ROOT"
-
-
-class Layout(NamedTuple):
-    """Every place of one control root. All paths are absolute."""
-
-    root: Path
-    sessions_yaml: Path
-    jobs: Path
-    logs: Path
-    env_file: Path
-    worktrees: Path  # beside the control root, so that nothing in one finds the other by looking upwards
-
-    @property
-    def reviews(self) -> Path:
-        """
-        Where reviewers get their trees, one folder a review.
-
-        A place of this root's alone, also where several share a folder for worktrees: what nobody here knows is
-        removed from it.
-        """
-        own = self.worktrees == beside(self.root)
-        return self.worktrees / (".reviews" if own else f".reviews-{zlib.crc32(os.fsencode(self.root)):08x}")
-
-    @property
-    def loops(self) -> Path:
-        return self.mam / "loops"
-
-    @property
-    def mam(self) -> Path:
-        return self.root / ".mam"
-
-    @property
-    def database(self) -> Path:
-        return self.mam / "registry.db"
-
-    @property
-    def registry_lock(self) -> Path:
-        return self.mam / "registry.lock"
-
-    @property
-    def audit(self) -> Path:
-        return self.mam / "audit.jsonl"
-
-    @property
-    def secrets(self) -> Path:
-        return self.mam / "secrets"
-
-    @property
-    def run(self) -> Path:
-        return self.mam / "run"
-
-    @property
-    def broker(self) -> Path:
-        return self.mam / "broker"
-
-    @property
-    def monitor_lock(self) -> Path:
-        return self.mam / "monitor.lock"
-
-    @property
-    def monitor_state(self) -> Path:
-        return self.run / "monitor.json"
-
-    @property
-    def monitor_wake(self) -> Path:
-        return self.run / "monitor.wake"
-
-    def run_dir(self, session: str) -> Path:
-        return self.run / session
-
-    def job_key(self, job: str) -> Path:
-        return self.secrets / f"job-{job}.key"
-
-    def session_key(self, session: str) -> Path:
-        return self.secrets / f"session-{session}.key"
-
-    @property
-    def control_key(self) -> Path:
-        return self.secrets / "control.key"
-
-    def binding(self) -> dict[str, str]:
-        """The four overrides and MAM_ENV_FILE, spelled out, as every pane and the monitor get them."""
-        return {
-            "WORKSPACE_ROOT": str(self.root),
-            "AGENT_SESSIONS_YAML": str(self.sessions_yaml),
-            "MAM_JOBS_DIR": str(self.jobs),
-            "DELEGATE_JOB_LOGS_DIR": str(self.logs),
-            "MAM_ENV_FILE": str(self.env_file),
-        }
 
 
 class Settings(NamedTuple):
@@ -241,71 +139,6 @@ def _working_directory() -> Path:
         raise Usage(what="the working directory's name is no UTF-8 text", hint="rename it") from error
     except FileNotFoundError as error:
         raise Usage(what="the working directory is gone", hint="cd to a directory that exists") from error
-
-
-def layout(settings: Settings, root_flag: str | None = None, jobs_flag: str | None = None) -> Layout:
-    """
-    The places that a command works on: flag, then environment, then the default below the control root.
-
-    Raises:
-        NoControlRoot: No flag, no WORKSPACE_ROOT, and the working directory lies in no prepared repository.
-        Usage: WORKSPACE_ROOT or --root names no directory.
-    """
-    root = find_root(settings, root_flag)
-    mam = root / ".mam"
-    return Layout(
-        root,
-        settings.path("AGENT_SESSIONS_YAML") or mam / "agent-sessions.yaml",
-        absolute(jobs_flag, settings.cwd) if jobs_flag else settings.path("MAM_JOBS_DIR") or mam / "jobs",
-        settings.path("DELEGATE_JOB_LOGS_DIR") or mam / "logs",
-        settings.path("MAM_ENV_FILE") or root / ".mam.env",
-        settings.path("MAM_WORKTREES_DIR") or beside(root),
-    )
-
-
-def beside(root: Path) -> Path:
-    """The folder of a control root's worktrees where nobody chose another."""
-    return root.parent / f"{root.name}.worktrees"
-
-
-def find_root(settings: Settings, root_flag: str | None = None) -> Path:
-    for source, value in (("--root", root_flag), ("WORKSPACE_ROOT", settings.text("WORKSPACE_ROOT"))):
-        if value:
-            root = absolute(value, settings.cwd)
-            if not root.is_dir():
-                raise Usage(what=f"{source} names {root}, which is no directory", hint="correct or unset it")
-            return root
-    found = checkout_of(settings.cwd)
-    if found is not None and any((found / ".mam" / name).exists() for name in ("registry.db", "audit.jsonl")):
-        return found  # also where the database was lost: every verb says so then, and `registry rebuild` helps
-    raise NoControlRoot(cwd=str(settings.cwd))
-
-
-def checkout_of(folder: Path) -> Path | None:
-    """
-    The main checkout of the repository around *folder*, from the files alone: a git process would double
-    the time of a short command. Without a repository: the nearest folder that holds a `.mam`.
-    """
-    for candidate in (folder, *folder.parents):
-        if candidate.name == ".mam":
-            continue  # it holds a stub .git that only keeps `git clean` away
-        dot_git = candidate / ".git"
-        if dot_git.is_dir():
-            return candidate
-        if dot_git.is_file():
-            return _main_of_worktree(dot_git) or candidate
-    return next((c for c in (folder, *folder.parents) if (c / ".mam" / "registry.db").exists()), None)
-
-
-def _main_of_worktree(dot_git: Path) -> Path | None:
-    try:
-        git_dir = Path(dot_git.parent / dot_git.read_text("utf-8").removeprefix("gitdir:").strip())
-        common = (git_dir / (git_dir / "commondir").read_text("utf-8").strip()).resolve()
-    except (OSError, UnicodeDecodeError):
-        return None  # a submodule has no commondir: it is a checkout of its own
-    if common.name == ".git":
-        return common.parent
-    return common if (common / ".mam").is_dir() else None  # a bare repository with worktrees is its own control root
 
 
 def with_env_file(settings: Settings, path: Path) -> Settings:

@@ -8,8 +8,10 @@ from functools import cached_property
 from pathlib import Path
 
 from mam.broker.errors import MamError
+from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
-from mam.control_plane.config.settings import Layout, Settings
+from mam.control_plane.config.layout import Layout
+from mam.control_plane.config.settings import Settings
 from mam.control_plane.registry.database import none_at
 from mam.control_plane.registry.transactions import Registry
 
@@ -34,10 +36,10 @@ class Mam:
     def open(cls, *, root: str | None = None, jobs: str | None = None, by: str = "cli") -> "Mam":
         """Raises NoControlRoot, Usage; the registry itself is not touched yet."""
         first = config.load()
-        env_file = config.layout(first, root, jobs).env_file
+        env_file = layouts.layout(first, root, jobs).env_file
         settings = config.check(config.with_env_file(first, env_file))
         # Once more: `.mam.env` may name the jobs, logs and sessions of this control root.
-        return cls(settings, config.layout(settings, root, jobs)._replace(env_file=env_file), by=by)
+        return cls(settings, layouts.layout(settings, root, jobs)._replace(env_file=env_file), by=by)
 
     def meta(self, name: str) -> str:
         """A fixed fact of this control root: fingerprint, control_root, slug. Raises NoRegistry."""

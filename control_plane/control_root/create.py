@@ -10,7 +10,7 @@ from mam.broker.envelope import keys
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import FileRefused
 from mam.control_plane.config import filesystems
-from mam.control_plane.config.settings import Layout
+from mam.control_plane.config.layout import Layout
 from mam.control_plane.registry.transactions import Registry
 from mam.wrappers.git import command as git
 from mam.wrappers.git import dotgit

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from mam.broker.envelope import keys
 from mam.broker.errors import FileRefused
-from mam.control_plane.config.settings import Layout
+from mam.control_plane.config.layout import Layout
 
 CACHED_AT_MOST = 20_000
 

@@ -11,7 +11,7 @@ from mam.broker.errors import MamError
 from mam.broker.host import atomic_files, process_identity
 from mam.broker.host.process_identity import ProcessId
 from mam.broker.host.progress import Progress, silent
-from mam.control_plane.config.settings import Layout
+from mam.control_plane.config.layout import Layout
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry import database
 from mam.wrappers import process

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from mam.broker.host import process_identity
 from mam.broker.host.text import clean
 from mam.broker.nats import process as nats_server
-from mam.control_plane.config.settings import Layout
+from mam.control_plane.config.layout import Layout
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.monitor_process import MonitorStatus
 from mam.control_plane.explain.agents_and_jobs import Explanation

@@ -15,7 +15,7 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host import atomic_files, fault_points
 from mam.broker.host.atomic_files import Durability, write_json
-from mam.control_plane.config.settings import Layout
+from mam.control_plane.config.layout import Layout
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import jobs, prompts
 from mam.control_plane.jobs import state as job_state

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from mam.broker.envelope import events as ev
 from mam.broker.envelope import topics
 from mam.broker.envelope.signing import EventRefused, unseal
-from mam.control_plane.config.settings import Layout
+from mam.control_plane.config.layout import Layout
 from mam.control_plane.control_root.keyring import Keyring
 from mam.control_plane.jobs.jobs import JobArchived, need
 from mam.control_plane.jobs.reports import file_sha256, find_report

@@ -19,7 +19,7 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import Busy, MamError
 from mam.broker.host import fault_points, locks
 from mam.broker.host.progress import Progress, silent
-from mam.control_plane.config.settings import Layout
+from mam.control_plane.config.layout import Layout
 from mam.control_plane.registry import audit, database, migrations, schema
 from mam.control_plane.registry.audit import Line
 from mam.control_plane.registry.database import SchemaMismatch

@@ -17,7 +17,8 @@ from mam.broker.errors import MamError
 from mam.broker.host import fault_points, locks, process_identity
 from mam.broker.host.process_identity import ProcessId
 from mam.broker.host.progress import Progress
-from mam.control_plane.config.settings import BINDING, Layout, absolute
+from mam.control_plane.config.layout import Layout
+from mam.control_plane.config.settings import BINDING, absolute
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.records import LIVE, Session
 from mam.control_plane.sessions import sessions_yaml

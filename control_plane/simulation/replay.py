@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from mam.broker.envelope import topics
 from mam.broker.errors import FileRefused
-from mam.control_plane.config.settings import Layout
+from mam.control_plane.config.layout import Layout
 from mam.control_plane.control_root.keyring import Keyring
 from mam.control_plane.jobs.jobs import need
 from mam.control_plane.messaging.inbox import Inbox

@@ -13,6 +13,7 @@ from mam.broker.bus.mqtt import MqttBus
 from mam.broker.envelope import topics
 from mam.broker.host import process_identity
 from mam.broker.nats import process as nats_server
+from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
@@ -49,7 +50,7 @@ class Root:
         """The same control root in this process."""
         environ = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/"), **self.env}
         settings = config.Settings(environ, environ, self.path)
-        return Mam(settings, config.layout(settings, str(self.path)), by="test")
+        return Mam(settings, layouts.layout(settings, str(self.path)), by="test")
 
     @property
     def registry(self) -> Registry:

@@ -10,6 +10,7 @@ from typing import Any
 from mam.broker.envelope import keys, topics
 from mam.broker.envelope.payloads import Producer, now_ms
 from mam.broker.envelope.signing import seal
+from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root import create
 from mam.control_plane.control_root.context import Mam
@@ -27,7 +28,7 @@ class Desk:
         folder.mkdir()
         environ = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
         settings = config.Settings(environ, environ, folder)
-        self.mam = Mam(settings, config.layout(settings, str(folder)), by="test")
+        self.mam = Mam(settings, layouts.layout(settings, str(folder)), by="test")
         create.make(self.mam.layout, in_git=False)
         self.clock = now_ms()
         self.keyring = Keyring(self.mam.layout)

@@ -5,8 +5,9 @@ from pathlib import Path
 import pytest
 
 from mam.broker.errors import FileRefused, Usage
+from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
-from mam.control_plane.config.settings import NoControlRoot
+from mam.control_plane.config.layout import NoControlRoot
 from mam.control_plane.control_root import create
 from mam.control_plane.control_root.context import Mam, Moved
 from mam.control_plane.jobs import jobs
@@ -36,7 +37,7 @@ def test_the_fingerprint_is_drawn_once_and_survives_a_second_init(desk: Desk) ->
 
 
 def test_init_in_a_directory_without_git_is_refused_and_makes_nothing(tmp_path: Path) -> None:
-    layout = config.layout(at(tmp_path), str(tmp_path))
+    layout = layouts.layout(at(tmp_path), str(tmp_path))
 
     with pytest.raises(NoRepository) as caught:
         create.make(layout)
@@ -57,7 +58,7 @@ def test_a_file_in_the_place_of_mam_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".mam").write_text("mine")
 
     with pytest.raises(FileRefused):
-        create.make(config.layout(at(tmp_path), str(tmp_path)), in_git=False)
+        create.make(layouts.layout(at(tmp_path), str(tmp_path)), in_git=False)
     assert (tmp_path / ".mam").read_text() == "mine"
 
 
@@ -66,7 +67,7 @@ def test_a_link_to_somebody_elses_folder_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
 
     with pytest.raises(FileRefused, match="belongs to user"):
-        create.make(config.layout(at(tmp_path), str(tmp_path)), in_git=False)
+        create.make(layouts.layout(at(tmp_path), str(tmp_path)), in_git=False)
 
 
 def test_git_clean_and_stash_leave_the_control_root_alone(root: Root) -> None:
@@ -95,21 +96,21 @@ def test_the_control_root_is_found_from_subfolders_and_linked_worktrees_alike(ro
     deep = tmp_path / "linked" / "a" / "b"
     deep.mkdir(parents=True)
 
-    assert config.find_root(at(deep)) == root.path
-    assert config.find_root(at(root.path / ".mam" / "jobs")) == root.path
+    assert layouts.find_root(at(deep)) == root.path
+    assert layouts.find_root(at(root.path / ".mam" / "jobs")) == root.path
 
 
 @pytest.mark.req("M1")
 def test_flag_then_variable_then_repository_decide_the_control_root(root: Root, tmp_path: Path) -> None:
     other = repository(tmp_path / "other")
 
-    assert config.find_root(at(root.path, WORKSPACE_ROOT=str(other))) == other
-    assert config.find_root(at(root.path, WORKSPACE_ROOT=str(other)), str(root.path)) == root.path
-    assert config.find_root(at(root.path)) == root.path
+    assert layouts.find_root(at(root.path, WORKSPACE_ROOT=str(other))) == other
+    assert layouts.find_root(at(root.path, WORKSPACE_ROOT=str(other)), str(root.path)) == root.path
+    assert layouts.find_root(at(root.path)) == root.path
     with pytest.raises(NoControlRoot):
-        config.find_root(at(other))
+        layouts.find_root(at(other))
     with pytest.raises(Usage):
-        config.find_root(at(root.path, WORKSPACE_ROOT=str(tmp_path / "nowhere")))
+        layouts.find_root(at(root.path, WORKSPACE_ROOT=str(tmp_path / "nowhere")))
 
 
 def test_a_registry_that_was_moved_is_refused_until_it_is_told(root: Root, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ import os
 from dataclasses import replace
 from pathlib import Path
 
+from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root import create
 from mam.control_plane.control_root.context import Mam
@@ -57,7 +58,7 @@ def test_a_control_root_leaves_the_benches_of_another_alone_that_shares_its_fold
         (tmp_path / name).mkdir()
         environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MAM_WORKTREES_DIR": str(tmp_path / "trees")}
         settings = config.Settings(environ, environ, tmp_path / name)
-        mams.append(Mam(settings, config.layout(settings, str(tmp_path / name)), by="test"))
+        mams.append(Mam(settings, layouts.layout(settings, str(tmp_path / name)), by="test"))
         create.make(mams[-1].layout, in_git=False)
     bench = an_old_bench(mams[0], "loop-1a2b3c4d")
     with mams[0].registry.transaction() as tx:

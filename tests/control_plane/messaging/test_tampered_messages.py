@@ -12,7 +12,7 @@ import pytest
 
 from mam.broker.envelope import keys, topics
 from mam.broker.envelope.signing import UNAUTHENTICATED, seal
-from mam.control_plane.config import settings as config
+from mam.control_plane.config import layout as layouts
 from mam.control_plane.control_root.keyring import Keyring
 from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs import jobs
@@ -114,7 +114,7 @@ def test_everything_replayed_ten_times_in_any_order_ends_in_the_same_state(
     wires = crowd.everything(96)
     twin = tmp_path / "twin"
     shutil.copytree(desk.mam.layout.root, twin, ignore=lambda folder, names: [n for n in names if "wake" in n])
-    layout = config.layout(desk.mam.settings, str(twin))
+    layout = layouts.layout(desk.mam.settings, str(twin))
     other = Inbox(Registry(layout.database, layout.registry_lock, by="twin"), Keyring(layout), clock=lambda: desk.clock)
     again = wires * 10
     dice.shuffle(again)
