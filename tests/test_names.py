@@ -21,6 +21,7 @@ TWICE = {
     "begin": "of a loop's record (start), of the whole verb (run)",
     "cancel": "the verb of jobs, of loops, and the step of the job's state machine",
     "check": "each module's own precondition; it raises that module's error",
+    "delivery": "a step of the job's machine; a benchmark",
     "choose": "a multiplexer (catalog), a verb (cli), reviewers",
     "create": "a key (keys), an agent (sessions)",
     "events": "a topic (topics), a benchmark (monitor)",
