@@ -33,6 +33,9 @@ _REQUIRED = [
 
 
 class UnknownAgent(MamError):
+    name: str
+    known: str
+
     code = "unknown_agent"
     exit_code = 2
     message = "there is no agent kind {name!r}"
@@ -40,6 +43,10 @@ class UnknownAgent(MamError):
 
 
 class BrokenAgent(MamError):
+    name: str
+    package: str
+    why: str
+
     code = "broken_agent"
     message = "the agent kind {name!r} of {package} cannot be used: {why}"
     remedy_text = "repair or uninstall that package"

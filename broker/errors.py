@@ -1,29 +1,72 @@
 """MamError: the root of every error that MAM raises on purpose. Standard library only."""
 
 from collections.abc import Mapping
-from typing import ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 
+class _Alias:
+    """The attribute of a field whose keyword has another name."""
+
+    def __init__(self, keyword: str) -> None:
+        self.keyword = keyword
+
+    def __get__(self, error: "MamError", kind: type["MamError"]) -> object:
+        return error.data[self.keyword]
+
+
+def field(*, alias: str) -> Any:
+    """Declare a field that is given as the keyword *alias*, where every error already has an attribute of that name."""
+    return _Alias(alias)
+
+
+@dataclass_transform(kw_only_default=True, eq_default=False, field_specifiers=(field,))
 class MamError(Exception):
     """
     What happened, to what, and what to do about it.
 
-    A subclass is declared, not programmed: *message* and *remedy* are format
-    strings over the keyword arguments that it is raised with, which stay
-    readable as ``data`` and survive pickling.
+    A subclass is declared, not programmed. It annotates its fields, and *message* and *remedy_text* are format strings
+    over them. The fields of its bases are its fields as well. No field has a default.
+
+    A type checker checks each raise statement against the fields. Python checks the two texts when the class is made: a
+    placeholder that is no field raises TypeError. What an error was raised with stays readable as ``data`` and as
+    attributes, and survives pickling.
     """
 
     code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 1
-    message: ClassVar[str] = "{what}"
+    message: ClassVar[str] = ""
     remedy_text: ClassVar[str] = ""
+    keywords: ClassVar[frozenset[str]] = frozenset()
+    # Tests set this, so that a missing or unknown keyword raises TypeError. For a person it stays False: an error that
+    # was raised with the wrong words must still tell the trouble that it stands for.
+    strict: ClassVar[bool] = False
+
+    def __init_subclass__(cls) -> None:
+        own = {
+            _keyword(cls, name)
+            for name, kind in cls.__annotations__.items()
+            if getattr(kind, "__origin__", None) is not ClassVar
+        }
+        cls.keywords = frozenset(own).union(*(base.keywords for base in cls.__bases__ if issubclass(base, MamError)))
+        for text in (cls.message, cls.remedy_text):
+            text.format_map(_Declared(cls))
 
     def __init__(self, **data: object) -> None:
         super().__init__(data)
         self.data = data
+        if self.strict and data.keys() != self.keywords:
+            raise TypeError(f"{type(self).__name__} needs {sorted(self.keywords)}, and was given {sorted(data)}")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> object:
+            """The value of a field. Raises AttributeError for other names, and for a field that was not given."""
+            if name in type(self).keywords and name in self.data:
+                return self.data[name]
+            raise AttributeError(f"{type(self).__name__} has no {name}")
 
     def __str__(self) -> str:
-        return self.message.format_map(_Shown(self.data))
+        return _sentence(self.message, self.data)
 
     def __reduce__(self) -> tuple[object, tuple[type["MamError"], dict[str, object]]]:
         return _rebuild, (type(self), self.data)
@@ -31,20 +74,54 @@ class MamError(Exception):
     @property
     def remedy(self) -> str:
         """The next command or step, or an empty string where there is none."""
-        return self.remedy_text.format_map(_Shown(self.data))
+        return _sentence(self.remedy_text, self.data)
+
+
+def _keyword(kind: type[MamError], name: str) -> str:
+    """The keyword of the field *name*. Raises TypeError for a field that has a default."""
+    given = vars(kind).get(name)
+    if isinstance(given, _Alias):
+        return given.keyword
+    if name in vars(kind):
+        raise TypeError(f"the field {name} of {kind.__name__} must have no default")
+    return name
+
+
+def _sentence(text: str, data: Mapping[str, object]) -> str:
+    """
+    Return *text* with *data* filled in.
+
+    It never raises: an error of an older version may lack a field, or hold a value of another type.
+    """
+    try:
+        return text.format_map(_Shown(data))
+    except (ValueError, TypeError, LookupError, AttributeError):
+        return f"{text} {dict(data)!r}"
 
 
 class _Shown(dict[str, object]):
     """Data as it appears in a sentence: a missing name shows itself instead of raising a second error."""
 
-    def __init__(self, data: Mapping[str, object]) -> None:
-        super().__init__(data)
-
-    def __missing__(self, key: str) -> "_Absent":
-        return _Absent(key)
+    def __missing__(self, key: str) -> "_Placeholder":
+        return _Placeholder(key)
 
 
-class _Absent:
+class _Declared(dict[str, object]):
+    """What the texts of a class may name: its fields. Any other name raises TypeError."""
+
+    def __init__(self, kind: type[MamError]) -> None:
+        super().__init__()
+        self._kind = kind
+
+    def __missing__(self, key: str) -> "_Placeholder":
+        if key not in self._kind.keywords:
+            raise TypeError(f"a text of {self._kind.__name__} names {{{key}}}, which is none of its fields")
+        return _Placeholder(key)
+
+
+class _Placeholder:
+    """Stands for a value that is not there, in any format."""
+
     def __init__(self, key: str) -> None:
         self._key = key
 
@@ -56,11 +133,17 @@ class _Absent:
 
 
 def _rebuild(kind: type[MamError], data: dict[str, object]) -> MamError:
-    return kind(**data)
+    """Return a pickled error as it was. Its keywords are not checked: another version may have written it."""
+    error = kind.__new__(kind, data)
+    error.data = data
+    return error
 
 
 class Usage(MamError):
     """The call's words are wrong."""
+
+    what: str
+    hint: str
 
     code = "usage"
     exit_code = 2
@@ -69,6 +152,10 @@ class Usage(MamError):
 
 
 class BadName(MamError):
+    kind: str
+    name: str
+    rule: str
+
     code = "bad_name"
     exit_code = 2
     message = "{kind} name {name!r} cannot be used"
@@ -76,6 +163,12 @@ class BadName(MamError):
 
 
 class Busy(MamError):
+    """Another process holds what was asked for, and did not let go of it in time."""
+
+    what: str
+    holder: str
+    waited_s: float
+
     code = "busy"
     exit_code = 75  # EX_TEMPFAIL: the same command may work later
     message = "{what} is in use by {holder} (waited {waited_s:g} s)"
@@ -83,13 +176,27 @@ class Busy(MamError):
 
 
 class BrokerUnreachable(MamError):
+    url: str
+    why: str
+
     code = "broker_unreachable"
     exit_code = 6
     message = "no broker answers at {url}: {why}"
     remedy_text = "`mam up` starts the embedded one; `mam doctor` checks yours"
 
 
-class FileRefused(MamError):
+class FileUnusable(MamError):
+    """The root of the errors about one file or directory."""
+
+    path: str
+
+
+class FileRefused(FileUnusable):
+    """A file or directory is not what it must be."""
+
+    why: str
+    hint: str
+
     code = "file_refused"
     message = "{path} was refused: {why}"
     remedy_text = "{hint}"

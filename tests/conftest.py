@@ -15,11 +15,14 @@ from pathlib import Path
 
 import pytest
 
+from mam.broker.errors import MamError
 from tests.support import FIGURES, Root, until
 from tests.support.desk import Desk
 from tests.support.panes import Panes
 from tests.support.road import Road
 from tests.support.stage import REVIEWERS, Stage
+
+MamError.strict = True  # an error that is raised with a missing or an unknown keyword is a TypeError here
 
 AMBIENT = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "DELEGATE_JOB_LOGS_DIR", "TMUX", "TMUX_PANE", "CLAUDECODE")
 

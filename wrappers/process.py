@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.broker.errors import MamError
+from mam.broker.errors import MamError, field
 from mam.broker.host import fault_points, process_identity, rotated_log
 from mam.broker.host.process_identity import ProcessId
 
@@ -27,7 +27,12 @@ OF_GIT = (
 
 
 class CommandFailed(MamError):
-    """A program ended with a code that was not expected. ``data`` holds command, code, stdout and stderr."""
+    """A program ended with an exit status that was not expected. ``data`` holds it as *code*."""
+
+    command: str
+    exit_status: int = field(alias="code")
+    stdout: str
+    stderr: str
 
     code = "command_failed"
     message = "{command}\n  exit code {code}\n  stdout: {stdout}\n  stderr: {stderr}"
@@ -35,15 +40,29 @@ class CommandFailed(MamError):
 
 
 class CommandTimedOut(MamError):
+    command: str
+    timeout_s: float
+
     code = "command_timed_out"
     message = "{command} did not end within {timeout_s:g} s"
     remedy_text = "the machine may be overloaded: try again, and see what holds it"
 
 
 class ProgramMissing(MamError):
+    program: str
+
     code = "program_missing"
     message = "there is no program {program!r}"
     remedy_text = "install it, or give its whole path"
+
+
+class DirectoryMissing(ProgramMissing):
+    """The directory that a program was to run in is not there, or cannot be entered."""
+
+    directory: str
+
+    message = "{program} cannot run in {directory}: there is no such directory"
+    remedy_text = "create it, or name another one"
 
 
 class Done(NamedTuple):
@@ -67,7 +86,8 @@ def run(
     It never sees a password of ours, whatever *env* holds.
 
     Raises:
-        ProgramMissing: There is no such program, or no such *cwd*.
+        ProgramMissing: There is no such program.
+        DirectoryMissing: There is no such *cwd*.
         CommandTimedOut: It was killed after *timeout_s*.
         CommandFailed: Its code is not one of *expect*; an empty *expect* allows all.
     """
@@ -82,6 +102,8 @@ def run(
             check=False,
         )
     except (FileNotFoundError, PermissionError, NotADirectoryError) as error:
+        if cwd is not None and error.filename == str(cwd):
+            raise DirectoryMissing(program=argv[0], directory=str(cwd)) from error
         raise ProgramMissing(program=error.filename or argv[0]) from error
     except subprocess.TimeoutExpired as error:
         raise CommandTimedOut(command=shlex.join(argv), timeout_s=timeout_s) from error

@@ -8,20 +8,22 @@ import stat
 from functools import lru_cache
 from pathlib import Path
 
-from mam.broker.errors import FileRefused
+from mam.broker.errors import FileRefused, FileUnusable
 from mam.broker.host import atomic_files
 from mam.broker.host.atomic_files import Durability
 
 KEY_BYTES = 32
 
 
-class KeyMissing(FileRefused):
+class KeyMissing(FileUnusable):
     code = "key_missing"
     message = "there is no key at {path}"
     remedy_text = "the job was archived, or the control root moved: `mam doctor` tells which"
 
 
-class SecretPermissions(FileRefused):
+class SecretPermissions(FileUnusable):
+    why: str
+
     code = "secret_permissions"
     message = "{path} was refused: {why}"
     remedy_text = "`mam doctor --fix` makes MAM's own files private again; `chmod 600` does for yours"

@@ -35,12 +35,11 @@ class EventRefused(MamError):
     report_altered. The payload is never part of the error.
     """
 
+    outcome: str
+    detail: str
+
     code = "event_refused"
     message = "event refused: {outcome} ({detail})"
-
-    @property
-    def outcome(self) -> str:
-        return str(self.data["outcome"])
 
 
 def refuse(outcome: str, detail: str = "") -> NoReturn:

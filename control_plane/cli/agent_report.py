@@ -23,6 +23,11 @@ _WORDS = ("result", "verdict", "report_sha256")
 
 
 class ReportedOtherwise(MamError):
+    attempt: int
+    job: str
+    result: str
+    kept: str
+
     code = "reported_otherwise"
     message = "attempt {attempt} of {job} has been reported, as {result}, with another text or verdict: that one counts"
     remedy_text = "leave it, or have the job tried anew: `mam job retry {job}`{kept}"
@@ -74,7 +79,9 @@ def _tell(record: Record, data: dict[str, object], content: bytes) -> str:
                 kept = _put_back(record)
                 if not before.pop("told", False):
                     _say(record, before)
-                raise ReportedOtherwise(job=record.job, attempt=record.attempt, result=before.get("result"), kept=kept)
+                raise ReportedOtherwise(
+                    job=record.job, attempt=record.attempt, result=str(before.get("result")), kept=kept
+                )
             if not record.over:
                 _keep(record, content)  # the place belongs to the attempt of now
             _write(record.reported.with_suffix(".md"), content)

@@ -21,6 +21,8 @@ TIMER_LIMIT_S = 24 * 3600.0
 
 
 class NoAnswer(MamError):
+    waited_s: float
+
     code = "no_answer"
     exit_code = 4
     message = "nobody answered within {waited_s:g} s"
@@ -28,6 +30,9 @@ class NoAnswer(MamError):
 
 
 class JobOver(MamError):
+    job: str
+    state: str
+
     code = "job_over"
     exit_code = 4
     message = "nobody will answer: {job} is {state}"
@@ -160,7 +165,7 @@ def _await_answer(args: argparse.Namespace, path: Path) -> int:
             emit(args, said, str(said["answer"]))
             return 0
         if said.get("over"):
-            raise JobOver(job=args.job, state=said["over"])
+            raise JobOver(job=args.job, state=str(said["over"]))
         time.sleep(0.2 if waits else 0)
     if args.default is None:
         raise NoAnswer(waited_s=float(args.timeout or TIMER_LIMIT_S))

@@ -11,6 +11,10 @@ _REFUSED = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "smb2", "afs", "afpfs", "ncp
 
 
 class NetworkFileSystem(MamError):
+    path: str
+    kind: str
+    mount: str
+
     code = "network_file_system"
     exit_code = 2
     message = "{path} lies on {kind} ({mount}), which does not keep locks between processes as MAM needs them"

@@ -14,6 +14,8 @@ from mam.control_plane.config.settings import Settings, absolute
 
 
 class NoControlRoot(MamError):
+    cwd: str
+
     code = "no_control_root"
     exit_code = 2
     message = "no control root was found from {cwd}"

@@ -17,6 +17,9 @@ from mam.control_plane.registry.transactions import Registry
 
 
 class Moved(MamError):
+    root: str
+    made_at: str
+
     code = "control_root_moved"
     exit_code = 2
     message = "the registry at {root} was made at {made_at}"

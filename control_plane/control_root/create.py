@@ -82,7 +82,9 @@ def _own_folder(folder: Path) -> None:
     except FileExistsError as error:
         raise FileRefused(path=str(folder), why="it is no directory", hint="move it away") from error
     except OSError as error:
-        raise FileRefused(path=str(folder), why=error.strerror, hint="make the directory writable") from error
+        raise FileRefused(
+            path=str(folder), why=error.strerror or str(error), hint="make the directory writable"
+        ) from error
     if owner != os.geteuid():
         raise FileRefused(path=str(folder), why=f"it belongs to user {owner}", hint="run mam as that user")
     if not os.access(folder, os.W_OK | os.X_OK):

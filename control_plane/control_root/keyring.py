@@ -3,7 +3,7 @@
 from typing import NamedTuple
 
 from mam.broker.envelope import keys
-from mam.broker.errors import FileRefused
+from mam.broker.errors import FileUnusable
 from mam.control_plane.config.layout import Layout
 
 CACHED_AT_MOST = 20_000
@@ -46,7 +46,7 @@ class Keyring:
             found = cache.get(name)
             if found is None or found.mark != mark:  # made anew: a session of that name was removed and created
                 found = _Known(mark, {"k1": keys.load(path)})
-        except (FileRefused, OSError):
+        except (FileUnusable, OSError):
             cache.pop(name, None)
             return {}  # not cached: it may be there the next time
         if len(cache) >= CACHED_AT_MOST:

@@ -23,6 +23,9 @@ SAYS_WITHIN_S = 5.0  # who holds the monitor's place, at its start or where its 
 
 
 class MonitorFailed(MamError):
+    why: str
+    log: str
+
     code = "monitor_failed"
     message = "the monitor did not start: {why}"
     remedy_text = "its log is {log}"

@@ -13,6 +13,8 @@ from mam.wrappers import process
 
 
 class ServiceFailed(MamError):
+    why: str
+
     code = "service_failed"
     message = "the monitor could not be installed as a service: {why}"
     remedy_text = "`mam monitor install --print` shows what to do by hand; without a session manager use `mam up`"

@@ -15,6 +15,8 @@ from mam.control_plane.worktrees import state as worktree_state
 
 
 class UnknownThing(MamError):
+    name: str
+
     code = "unknown_thing"
     exit_code = 2
     message = "there is no job, agent, loop or worktree called {name!r}"

@@ -24,12 +24,15 @@ from mam.control_plane.jobs.reports import set_aside
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, OPEN, Attempt, Job, OutboxMessage, Session
 from mam.control_plane.registry.transactions import Transaction
-from mam.control_plane.sessions.lookup import SessionBusy, SessionNotRunning, need_session
+from mam.control_plane.sessions.lookup import SessionGivenAway, SessionHasJob, SessionNotRunning, need_session
 
 BRIEF_LIMIT_BYTES = 1024 * 1024
 
 
 class BriefRefused(MamError):
+    source: str
+    why: str
+
     code = "brief_refused"
     exit_code = 2
     message = "the brief from {source} was refused: {why}"
@@ -37,12 +40,17 @@ class BriefRefused(MamError):
 
 
 class JobExists(MamError):
+    job: str
+
     code = "job_exists"
     message = "there is a job {job} already"
     remedy_text = "leave --id out, or choose another one"
 
 
 class JobFilesGone(MamError):
+    job: str
+    folder: str
+
     code = "job_files_gone"
     message = "the files of {job} are gone from {folder}"
     remedy_text = "`mam job delegate` the work anew; what was said of the job is still in `mam tail {job}`"
@@ -134,7 +142,7 @@ def delegate(
         shutil.rmtree(folder, ignore_errors=True)
         mam.layout.job_key(job_id).unlink(missing_ok=True)
         if isinstance(error, sqlite3.IntegrityError):
-            raise SessionBusy(session=session, job="one that came first") from error
+            raise SessionGivenAway(session=session) from error
         raise
     spool.wake(mam.layout.monitor_wake)
     return job
@@ -144,7 +152,7 @@ def _ready(view: View, session: str) -> Session:
     found = need_session(view, session)
     busy = view.open_job(session)
     if busy is not None:
-        raise SessionBusy(session=session, job=busy.id)
+        raise SessionHasJob(session=session, job=busy.id)
     if found.status not in LIVE:
         raise SessionNotRunning(session=session, status=found.status)
     return found
@@ -258,7 +266,7 @@ def retry(mam: Mam, job_id: str, session: str | None = None) -> Job:
             set_aside_report(job)  # last: what fails before it must leave the old report in its place
             Path(again.report_path).parent.mkdir(mode=0o700, exist_ok=True)
     except sqlite3.IntegrityError as error:
-        raise SessionBusy(session=session or job.session, job="one that came first") from error
+        raise SessionGivenAway(session=session or job.session) from error
     except (MamError, OSError):
         if begun is not None:
             _undo(mam, begun)

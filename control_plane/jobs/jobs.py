@@ -19,6 +19,8 @@ from mam.control_plane.registry.transactions import Transaction
 
 
 class UnknownJob(MamError):
+    job: str
+
     code = "unknown_job"
     exit_code = 2
     message = "there is no job {job!r}"
@@ -26,24 +28,36 @@ class UnknownJob(MamError):
 
 
 class JobStillOpen(MamError):
+    job: str
+    state: str
+
     code = "job_open"
     message = "{job} is {state}"
     remedy_text = "`mam job cancel {job}` first, or wait for its end"
 
 
 class JobArchived(MamError):
+    job: str
+    folder: str
+
     code = "job_archived"
     message = "{job} was archived: its key is destroyed"
     remedy_text = "its brief, report and events lie in {folder}; `mam job delegate` the brief anew"
 
 
 class JobEnded(MamError):
+    job: str
+    state: str
+
     code = "job_ended"
     message = "{job} is {state} already"
     remedy_text = "`mam job retry {job}` makes a new attempt"
 
 
 class JobOfLoop(MamError):
+    job: str
+    loop: str
+
     code = "job_of_loop"
     message = "{job} belongs to the loop {loop}, which asks for it itself"
     remedy_text = "`mam why {loop}` says what it waits for; `mam loop resume {loop}` asks again"

@@ -31,6 +31,8 @@ _ANSWER = "answer-"
 
 
 class NoQuestion(MamError):
+    job: str
+
     code = "no_question"
     exit_code = 2
     message = "{job} asks nothing at the moment"

@@ -18,6 +18,10 @@ MONITOR_LOOK_S = 2.0
 
 
 class WaitedInVain(MamError):
+    job: str
+    state: str
+    waited_s: float
+
     code = "wait_ended"
     exit_code = 4
     message = "{job} is still {state} after {waited_s:g} s"

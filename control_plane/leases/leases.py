@@ -24,6 +24,10 @@ SHARE = 0.3  # weight of the newest hold in what is usual
 
 
 class Fenced(MamError):
+    resource: str
+    holder: str
+    token: int
+
     code = "fenced"
     message = "{resource} is not held by {holder} any more (its token is {token})"
     remedy_text = "ask for it again: `mam queue` shows who has it"

@@ -12,6 +12,8 @@ from mam.control_plane.control_root.context import Mam
 
 
 class LoopRuns(MamError):
+    loop: str
+
     code = "loop_runs"
     message = "the loop {loop} is at work already"
     remedy_text = "`mam why {loop}` says where it stands: wait for its end, or `mam loop cancel {loop}`"

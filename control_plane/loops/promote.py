@@ -89,7 +89,7 @@ def _branch(loop: Loop, tree: Path, snap: CapturedCommit) -> Promotion:
         except GitFailed as error:
             if dotgit.commit_of(tree) != snap.tip:
                 return Promotion(moved=True)
-            return Promotion(refused=str(error.data["why"]))  # a lock that somebody left, for one
+            return Promotion(refused=error.why)  # a lock that somebody left, for one
         fault_points.point("loop.promoted.ref")
         git.act(tree, "reset", "--quiet")  # the index alone: what it held is in the commit
     return Promotion(done=f"{loop.branch or 'HEAD of ' + loop.worktree} is at {snap.head}")
@@ -120,7 +120,7 @@ def _merge(mam: Mam, loop: Loop, tree: Path, snap: CapturedCommit) -> Promotion:
             git.act(place, *words)
         except GitFailed as error:
             again = next_command(mam, loop, CapturedCommit(snap.head, snap.head, captured=False))
-            return Promotion(refused=f"{place}: {error.data.get('why')}; then `{again}`")
+            return Promotion(refused=f"{place}: {error.why}; then `{again}`")
     return Promotion(done=f"{on} is at {snap.head}")
 
 

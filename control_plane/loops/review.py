@@ -48,12 +48,21 @@ IMPOSSIBLE = (
 
 
 class OtherBranch(MamError):
+    tree: str
+    on: str
+    branch: str
+    hint: str
+
     code = "other_branch"
     message = "{tree} is on {on}, and the loop is about {branch}"
     remedy_text = "{hint}"
 
 
 class IdentityChanged(MamError):
+    loop: str
+    round: int
+    what: str
+
     code = "identity_changed"
     message = "what {loop} reviews in round {round} was changed behind its back: {what}"
     remedy_text = "its verdicts cannot be trusted: `mam loop cancel {loop}`, then another loop"
@@ -116,7 +125,7 @@ class ReviewActions:
         if on != branch:
             back = ["switch", branch] if branch else ["switch", "--detach"]
             hint = shlex.join(["git", "-C", str(tree), *back])
-            raise OtherBranch(tree=tree, on=on or "no branch", branch=branch or "no branch", hint=hint)
+            raise OtherBranch(tree=str(tree), on=on or "no branch", branch=branch or "no branch", hint=hint)
 
     def _promote(self, state: LoopState) -> LoopEvent:
         result = promote.promote(self._mam, self._loop, state)

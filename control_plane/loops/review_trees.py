@@ -28,6 +28,10 @@ from mam.wrappers.git.snapshot import CapturedCommit
 
 
 class ReviewTreeFailed(MamError):
+    path: str
+    why: str
+    loop: str
+
     code = "bench_failed"
     message = "no review tree could be made at {path}: {why}"
     remedy_text = "make room or set MAM_WORKTREES_DIR, then `mam loop resume {loop}`"

@@ -228,7 +228,7 @@ def resume(mam: Mam, loop_id: str, *, say: Progress = silent, limits: Limits | N
         with mam.registry.view() as view:
             loop = loop_store.need(view, loop_id)
         if loop.ended_at is not None:
-            raise loop_store.LoopEnded(loop=loop.id, outcome=loop.outcome)
+            raise loop_store.LoopEnded(loop=loop.id, outcome=loop.outcome or loop.state)
         return _carry_out(mam, loop, say, limits)
 
 

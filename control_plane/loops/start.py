@@ -33,6 +33,9 @@ ISOLATIONS = ("worktree", "in-place")
 
 
 class LoopExists(MamError):
+    loop: str
+    state: str
+
     code = "loop_exists"
     message = "there is a loop {loop} already ({state})"
     remedy_text = "`mam loop resume {loop}` goes on with it; leave --id out for a new one"
@@ -43,6 +46,10 @@ class LoopExisted(LoopExists):
 
 
 class NotAWorktree(MamError):
+    path: str
+    why: str
+    hint: str
+
     code = "not_a_worktree"
     exit_code = 2
     message = "{path} cannot be reviewed: {why}"
@@ -127,8 +134,9 @@ def _row(mam: Mam, wish: LoopRequest, loop_id: str, tree: Path) -> Loop:
 
 def _check_alone(tx: View, loop: Loop) -> None:
     """One loop an id, and one open loop a worktree: the second would review what the first has rewritten."""
-    if tx.loop(loop.id) is not None:
-        raise LoopExists(loop=loop.id, state="new")
+    existing = tx.loop(loop.id)
+    if existing is not None:
+        raise LoopExists(loop=loop.id, state=existing.state)
     for other in tx.loops(only_open=True):
         if Path(other.worktree).resolve() == Path(loop.worktree).resolve():
             raise LoopOpen(loop=other.id, state=other.state)
@@ -148,7 +156,7 @@ def _check_remote(mam: Mam, remote: str | None) -> None:
         if remote is not None:
             git.ask(mam.layout.root, "ls-remote", "--", remote, f"{snapshot.PINS}/none")
     except GitFailed as error:
-        what = f"--remote-review {remote} cannot be reached: {error.data.get('why')}"
+        what = f"--remote-review {remote} cannot be reached: {error.why}"
         raise Usage(what=what, hint="`git remote -v` in the main checkout lists what it knows") from error
 
 

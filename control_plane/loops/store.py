@@ -23,6 +23,8 @@ from mam.wrappers.git.command import GitFailed
 
 
 class UnknownLoop(MamError):
+    loop: str
+
     code = "unknown_loop"
     exit_code = 2
     message = "there is no loop {loop!r}"
@@ -30,17 +32,25 @@ class UnknownLoop(MamError):
 
 
 class LoopOpen(LoopRuns):
+    state: str
+
     message = "the loop {loop} has not ended: it is {state}"
     remedy_text = "`mam loop resume {loop}` goes on with it, `mam loop cancel {loop}` ends it"
 
 
 class LoopEnded(MamError):
+    loop: str
+    outcome: str
+
     code = "loop_ended"
     message = "{loop} has ended: {outcome}"
     remedy_text = "`mam loop show {loop}`; `mam loop run` begins another one"
 
 
 class NotEnded(MamError):
+    loop: str
+    waited_s: float
+
     code = "loop_not_ended"
     exit_code = 4
     message = "the process that carries {loop} out did not end it within {waited_s:g} s"
@@ -96,7 +106,7 @@ def ask_cancel(mam: Mam, loop_id: str) -> Loop:
     with mam.registry.transaction() as tx:
         loop = need(tx, loop_id)
         if loop.ended_at is not None:
-            raise LoopEnded(loop=loop_id, outcome=loop.outcome)
+            raise LoopEnded(loop=loop_id, outcome=loop.outcome or loop.state)
         asked = replace(loop, cancel_at=loop.cancel_at or now_ms())
         tx.put(asked)
     return asked

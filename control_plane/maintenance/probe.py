@@ -13,8 +13,13 @@ then run the `report` command of your prompt with --result done."""
 
 
 class ProbeFailed(MamError):
+    agent: str
+    state: str
+    detail: str
+    job: str
+
     code = "probe_failed"
-    message = "{agent} did not take the turn: {state}"
+    message = "{agent} did not take the turn: {detail}"
     remedy_text = "`mam why {job}` says how far it came"
 
 
@@ -32,5 +37,5 @@ def probe(mam: Mam, agent: str, *, wait_s: float, say: Progress = silent) -> Job
     except wait.WaitedInVain:
         job = jobs.cancel(mam, job.id, "the probe took too long")
     if job.state != "reported":
-        raise ProbeFailed(agent=agent, state=job.detail or job.state, job=job.id)
+        raise ProbeFailed(agent=agent, state=job.state, detail=job.detail or job.state, job=job.id)
     return job

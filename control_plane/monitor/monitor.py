@@ -60,6 +60,8 @@ SLOW_S = 30.0
 
 
 class MonitorRuns(MamError):
+    root: str
+
     code = "monitor_runs"
     message = "a monitor of {root} runs already"
     remedy_text = "`mam status` shows it"

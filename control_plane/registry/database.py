@@ -12,6 +12,9 @@ from mam.control_plane.registry import migrations, schema
 
 
 class NoRegistry(MamError):
+    path: str
+    hint: str
+
     code = "no_registry"
     exit_code = 2
     message = "there is no registry at {path}"
@@ -26,6 +29,10 @@ def none_at(path: Path) -> NoRegistry:
 
 
 class SchemaMismatch(MamError):
+    found: int
+    known: int
+    hint: str
+
     code = "schema_mismatch"
     exit_code = 75
     message = "the registry has schema {found}, this mam reads {known}"
@@ -33,6 +40,9 @@ class SchemaMismatch(MamError):
 
 
 class RegistryUnusable(MamError):
+    path: str
+    why: str
+
     code = "registry_unusable"
     message = "the registry at {path} cannot be used: {why}"
     remedy_text = "see `mam doctor`; `mam down`, then `mam registry rebuild` makes it again from audit.jsonl"

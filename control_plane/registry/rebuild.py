@@ -31,12 +31,20 @@ SAID_EVERY = 20_000
 
 
 class RebuildRefused(MamError):
+    root: str
+    why: str
+    hint: str
+
     code = "rebuild_refused"
     message = "the registry of {root} cannot be rebuilt: {why}"
     remedy_text = "{hint}"
 
 
 class AuditDamaged(MamError):
+    line: int
+    path: str
+    why: str
+
     code = "audit_damaged"
     message = "line {line} of {path} is damaged: {why}"
     remedy_text = "`mam registry rebuild --past-damage` takes what can be read and names every such line"

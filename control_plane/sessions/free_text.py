@@ -26,8 +26,7 @@ ANSWERED_WITHIN_S = 5.0  # how long after the delivery's own limit its outcome m
 class NotDelivered(NotReady):
     """A runner that does not answer in time; the text may still be typed until its own limit has passed."""
 
-    message = "{session} is reached too late, its screen is unknown after {waited_s:g} s"
-    remedy_text = "`mam why {session}` says more"
+    message = "{session} has not taken the text after {waited_s:g} s"
 
 
 class Delivered(NamedTuple):

@@ -20,16 +20,20 @@ from mam.broker.host.progress import Progress, silent
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.records import LIVE, Session, Worktree
 from mam.control_plane.sessions import occupancy, runtime, sessions_yaml
-from mam.control_plane.sessions.lookup import SessionBusy, need_session
+from mam.control_plane.sessions.lookup import SessionAlive, SessionHasJob, need_session
 from mam.wrappers import process
 from mam.wrappers.mux.protocol import LookFailed
 
 
-class StillBusy(SessionBusy):
+class StillBusy(SessionHasJob):
     remedy_text = "wait with `mam job wait {job}`, cancel it, or give --force"
 
 
 class PlaceGone(MamError):
+    path: str
+    session: str
+    hint: str
+
     code = "place_gone"
     exit_code = 2
     message = "{path}, where {session} lives, is gone"
@@ -37,6 +41,11 @@ class PlaceGone(MamError):
 
 
 class OtherPlace(MamError):
+    session: str
+    own: str
+    asked: str
+    verb: str
+
     code = "other_place"
     exit_code = 2
     message = "{session} lives in {own}, not in {asked}"
@@ -163,7 +172,7 @@ def stop(mam: Mam, name: str, *, cwd: Path | None = None, force: bool = False, s
     """
     End the agent and close its pane; the row and the conversation stay. Stopping twice is harmless.
 
-    Raises: UnknownSession, OtherPlace, OtherBinding; SessionBusy where a job is open, unless *force*.
+    Raises: UnknownSession, OtherPlace, OtherBinding; StillBusy where a job is open, unless *force*.
     """
     with mam.registry.view() as view:
         session = need_session(view, name)
@@ -204,13 +213,13 @@ def purge(mam: Mam, name: str) -> list[Path]:
     Remove an ended session for good: its conversation, its key, its row. Its jobs and the audit stay.
 
     What was removed is noted in `.mam/run/NAME/purged.json` before it is, so an interrupted purge can be run again.
-    Raises UnknownSession, SessionBusy for one that is alive.
+    Raises UnknownSession, and SessionAlive for one that was not stopped.
     """
     with runtime.alone(mam, name):
         with mam.registry.view() as view:
             session = need_session(view, name)
         if session.status in LIVE:
-            raise SessionBusy(session=name, job="it is alive: stop it first")
+            raise SessionAlive(session=name, status=session.status)
         seat = runtime.seat_of(mam, session, cli := catalog.find(session.agent))
         kept = list(cli.conversation_files(seat))
         note = {"at": now_ms(), "conversation": session.conversation, "cwd": session.cwd}

@@ -6,6 +6,8 @@ from mam.control_plane.registry.records import Session
 
 
 class UnknownSession(MamError):
+    session: str
+
     code = "unknown_session"
     exit_code = 2
     message = "there is no agent session {session!r}"
@@ -13,13 +15,39 @@ class UnknownSession(MamError):
 
 
 class SessionBusy(MamError):
+    """The root of what keeps an agent from being had now."""
+
+    session: str
+
     code = "session_busy"
     exit_code = 5
+
+
+class SessionHasJob(SessionBusy):
+    job: str
+
     message = "{session} has a job already: {job}"
     remedy_text = "wait with `mam job wait {job}`, or give the work to another agent"
 
 
+class SessionGivenAway(SessionBusy):
+    """Another process gave the agent a job between the look and the entry."""
+
+    message = "{session} was given another job at the same moment"
+    remedy_text = "`mam why {session}` names it: wait for its end, or give the work to another agent"
+
+
+class SessionAlive(SessionBusy):
+    status: str
+
+    message = "{session} is alive ({status})"
+    remedy_text = "`mam agent stop {session}` first"
+
+
 class SessionNotRunning(MamError):
+    session: str
+    status: str
+
     code = "session_not_running"
     message = "{session} is {status}"
     remedy_text = "`mam agent resume {session}`"

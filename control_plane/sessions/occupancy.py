@@ -8,6 +8,9 @@ from mam.control_plane.registry.records import LIVE, Session
 
 
 class TreeTaken(MamError):
+    owner: str
+    worktree: str
+
     code = "worktree_taken"
     exit_code = 5
     message = "{owner} writes in the worktree {worktree} already"
@@ -15,6 +18,9 @@ class TreeTaken(MamError):
 
 
 class TreeUnready(MamError):
+    worktree: str
+    state: str
+
     code = "worktree_not_ready"
     message = "the worktree {worktree} is {state}"
     remedy_text = "`mam worktree prepare {worktree}` completes it"

@@ -13,10 +13,21 @@ SCREEN_STANDS_MS = 3000
 
 
 class NotReady(MamError):
+    """The root of what a caller awaited of an agent in vain."""
+
+    session: str
+    waited_s: float
+
     code = "agent_not_ready"
     exit_code = 4
-    message = "{session} is {status}, its screen is {screen} after {waited_s:g} s"
     remedy_text = "`mam why {session}` says more"
+
+
+class StillStarting(NotReady):
+    status: str
+    screen: str
+
+    message = "{session} is {status}, its screen is {screen} after {waited_s:g} s"
 
 
 def await_ready(mam: Mam, name: str, *, wait_s: float, say: Progress = silent) -> Session:
@@ -46,14 +57,14 @@ def need_ready(mam: Mam, name: str, *, ready_within_s: float, say: Progress = si
     """
     The agent once its screen takes a prompt or asks something; waits MAM_READY_WITHIN_S, else twice *ready_within_s*.
 
-    Raises NotReady where it is gone, or shows nothing that can be recognised.
+    Raises StillStarting where it is gone, or shows nothing that can be recognised.
     """
     wait_s = mam.settings.seconds("MAM_READY_WITHIN_S", max(30.0, ready_within_s * 2))
     began = time.monotonic()
     session = await_ready(mam, name, wait_s=wait_s, say=say)
     if session.status != "running" or session.screen in (None, "starting"):
         waited_s, screen = round(time.monotonic() - began, 1), session.screen or "not seen yet"
-        raise NotReady(session=name, status=session.status, screen=screen, waited_s=waited_s)
+        raise StillStarting(session=name, status=session.status, screen=screen, waited_s=waited_s)
     if session.screen != "ready":
         say(f"{name} shows a question ({session.screen}): answer it in its pane")
     return session

@@ -31,6 +31,11 @@ from mam.wrappers.runner.launch_spec import BrokerRef, LaunchSpec
 
 
 class OtherBinding(MamError):
+    name: str
+    asked: str
+    session: str
+    own: str
+
     code = "other_binding"
     exit_code = 2
     message = "{name} is {asked} here, but {session} was created with {own}"

@@ -20,12 +20,17 @@ from mam.wrappers.mux import catalog as mux_catalog
 
 
 class SessionExists(MamError):
+    session: str
+    status: str
+
     code = "session_exists"
     message = "there is an agent session {session} already ({status})"
     remedy_text = "`mam agent resume {session}` continues it; choose another name for a new one"
 
 
 class NoDirectory(MamError):
+    path: str
+
     code = "no_directory"
     exit_code = 2
     message = "{path} is no directory"
@@ -33,6 +38,8 @@ class NoDirectory(MamError):
 
 
 class ProgramNotFound(MamError):
+    program: str
+
     code = "agent_program_missing"
     message = "there is no program {program!r} to run the agent"
     remedy_text = "install it, or give the whole path of the program with --program"
@@ -112,7 +119,8 @@ def _enter(mam: Mam, session: Session) -> None:
             runtime.make_files(mam.layout, session.name)
             tx.put(session)
     except sqlite3.IntegrityError as error:
-        raise SessionExists(session=session.name, status="new") from error
+        # Another process created it at the same moment.
+        raise SessionExists(session=session.name, status="starting") from error
 
 
 def _check_program(launch: Launch, session: Session, environ: Mapping[str, str]) -> None:

@@ -26,6 +26,9 @@ HEADER = "# written by mam; to change a role, edit it here and run: mam registry
 
 
 class ImportRefused(MamError):
+    path: str
+    why: str
+
     code = "import_refused"
     exit_code = 2
     message = "{path} was refused: {why}"
@@ -33,6 +36,10 @@ class ImportRefused(MamError):
 
 
 class StaleImport(MamError):
+    path: str
+    found: int
+    current: int
+
     code = "stale_import"
     message = "{path} shows generation {found}, the registry is at {current}"
     remedy_text = "look at what changed, and make the edit again in the current file"

@@ -14,12 +14,24 @@ from mam.wrappers.git.command import GitFailed
 
 
 class NotAsExpected(MamError):
+    path: str
+    why: str
+    what: str
+
     code = "not_as_expected"
     message = "{path} is not as expected: {why}"
     remedy_text = "look what happened there (git -C {path} log), then name the {what} that you mean"
 
 
+class OperationUnfinished(NotAsExpected):
+    """A merge, a rebase or the like stands half done in the worktree."""
+
+    remedy_text = "finish or abort it there, then give the same command again"
+
+
 class NothingToCommit(MamError):
+    path: str
+
     code = "nothing_to_commit"
     message = "{path} has no changes that could be committed"
     remedy_text = "`git -C {path} status` shows it"
@@ -56,7 +68,7 @@ def commit(mam: Mam, name: str, message: str, *, expect_head: str | None = None)
         try:
             git.act(path, *words)
         except GitFailed as error:
-            raise NotAsExpected(path=row.path, why=str(error.data["why"]), what="head") from error
+            raise NotAsExpected(path=row.path, why=error.why, what="head") from error
         return sha
 
 
@@ -75,7 +87,7 @@ def _head(row: Worktree, expected: str | None) -> str:
             raise NotAsExpected(path=row.path, why=f"its head is {head}, not {wanted}", what="head")
     going_on = uncommitted.unfinished(path)
     if going_on:
-        raise NotAsExpected(path=row.path, why=going_on[0].what, what="operation")
+        raise OperationUnfinished(path=row.path, why=going_on[0].what, what="operation")
     return head
 
 

@@ -14,18 +14,30 @@ NAME_BYTES = 200
 
 
 class PathTaken(MamError):
+    path: str
+    why: str
+    hint: str
+
     code = "path_taken"
     message = "{path} cannot become a worktree: {why}"
     remedy_text = "{hint}"
 
 
 class BranchTaken(MamError):
+    branch: str
+    why: str
+    hint: str
+
     code = "branch_taken"
     message = "the branch {branch} cannot be used: {why}"
     remedy_text = "{hint}"
 
 
 class NoCommit(MamError):
+    revision: str
+    folder: str
+    hint: str
+
     code = "no_commit"
     exit_code = 2
     message = "{revision} names no commit in {folder}"

@@ -33,6 +33,8 @@ from mam.wrappers.git.command import GitFailed
 
 
 class UnknownWorktree(MamError):
+    name: str
+
     code = "unknown_worktree"
     exit_code = 2
     message = "there is no worktree {name!r}"

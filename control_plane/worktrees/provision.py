@@ -31,6 +31,10 @@ SETUP_S = 3600.0
 
 
 class OutfitFailed(MamError):
+    what: str
+    why: str
+    hint: str
+
     code = "outfit_failed"
     message = "the worktree could not be fitted out: {what}\n{why}"
     remedy_text = "{hint}"

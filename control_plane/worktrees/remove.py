@@ -31,12 +31,21 @@ SHOWN = 20
 
 
 class WorktreeDirty(MamError):
+    path: str
+    listed: str
+    name: str
+    count: int
+
     code = "worktree_dirty"
     message = "{path} holds what no commit has:\n{listed}"
     remedy_text = "commit it (`mam worktree commit {name} --message …`), or throw it away yourself; then again"
 
 
 class WorktreeBusy(MamError):
+    path: str
+    why: str
+    hint: str
+
     code = "worktree_busy"
     exit_code = 5
     message = "{path} is in use: {why}"

@@ -23,7 +23,7 @@ from mam.control_plane.monitor import broker_supervisor, job_checks, monitor
 from mam.control_plane.registry.records import Job
 from mam.control_plane.sessions import free_text, runtime
 from mam.control_plane.sessions import state as session_state
-from mam.wrappers.mux.protocol import LookFailed
+from mam.wrappers.mux.protocol import MuxSilent
 from tests.support.desk import Desk
 
 DAY_MS = 86_400_000
@@ -298,7 +298,7 @@ def test_a_multiplexer_that_does_not_answer_is_asked_once_a_look(desk: Desk, mon
     class Wedged:
         def panes(self) -> None:
             asked.append(1)
-            raise LookFailed(server="s", why="no answer within 10 s")
+            raise MuxSilent(server="s", why="no answer within 10 s")
 
     monkeypatch.setattr(runtime, "multiplexer", lambda *_: Wedged())
 

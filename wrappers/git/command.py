@@ -68,12 +68,18 @@ _lock: ContextVar[tuple[int, ...]] = ContextVar("_lock", default=())
 
 
 class GitFailed(MamError):
+    words: str
+    folder: str
+    why: str
+
     code = "git_failed"
     message = "git {words} in {folder}: {why}"
     remedy_text = "put right what git names in {folder}, then give the same command again"
 
 
 class NoRepository(MamError):
+    folder: str
+
     code = "no_repository"
     exit_code = 2
     message = "{folder} is not inside a git repository with a work tree"

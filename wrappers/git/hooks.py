@@ -69,6 +69,10 @@ exit 1
 
 
 class NotGuardable(MamError):
+    folder: str
+    why: str
+    hint: str
+
     code = "not_guardable"
     message = "the main checkout {folder} cannot be guarded: {why}"
     remedy_text = "{hint}"

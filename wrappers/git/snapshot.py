@@ -22,6 +22,10 @@ PINS = "refs/mam/review"
 
 
 class NotCapturable(MamError):
+    tree: str
+    why: str
+    hint: str
+
     code = "not_capturable"
     message = "{tree} cannot be captured as one commit: {why}"
     remedy_text = "{hint}"

@@ -20,6 +20,9 @@ PRUNED_S = 0.02  # a prune that saw an entry half made takes it away a moment la
 
 
 class TreeLocked(MamError):
+    path: str
+    reason: str
+
     code = "tree_locked"
     exit_code = 5
     message = "the worktree {path} is locked: {reason}"
@@ -72,7 +75,7 @@ def _patiently(call: Callable[[], str]) -> str:
 
 def _tripped(error: GitFailed) -> bool:
     """Whether git failed because of what others do to the repository's worktrees without our lock."""
-    why = str(error.data["why"])
+    why = error.why
     words = ("failed to read", "No such file or directory", "not a git repository")
     return "worktrees/" in why and any(each in why for each in words)
 

@@ -19,7 +19,7 @@ from mam.agents.protocol import Screen
 from mam.broker.host import atomic_files, process_identity
 from mam.broker.host.process_identity import ProcessId
 from mam.wrappers import process
-from mam.wrappers.mux.protocol import LookFailed, Pane, PaneGone, PaneSpec, printable
+from mam.wrappers.mux.protocol import MuxSilent, Pane, PaneGone, PaneSpec, printable
 
 _START_WITHIN_S = 10.0
 _ANSWER_WITHIN_S = 5.0
@@ -58,7 +58,7 @@ class Headless:
             if (folder / "state.json").exists():
                 return self._pane(folder)
             time.sleep(0.01)
-        raise LookFailed(server=f"pane host in {folder}", why=f"no answer within {_START_WITHIN_S:g} s")
+        raise MuxSilent(server="headless", why=f"no pane came up in {folder} within {_START_WITHIN_S:g} s")
 
     def panes(self) -> list[Pane]:
         if not self._folder.is_dir():
@@ -79,7 +79,7 @@ class Headless:
             if self._pane(folder).dead:
                 return self._last_screen(folder)
             time.sleep(0.003)
-        raise LookFailed(server=f"pane {pane_id}", why=f"no answer within {_ANSWER_WITHIN_S:g} s")
+        raise MuxSilent(server="headless", why=f"pane {pane_id} gave no answer within {_ANSWER_WITHIN_S:g} s")
 
     def paste(self, pane_id: str, text: str) -> None:
         if not self._ask(self._known(pane_id), {"paste": printable(text)}):
@@ -136,7 +136,7 @@ class Headless:
         except FileNotFoundError:
             return False
         except OSError as error:  # a disk that is read-only says nothing about the pane
-            raise LookFailed(server=f"pane {folder.name}", why=error.strerror or str(error)) from error
+            raise MuxSilent(server="headless", why=f"pane {folder.name}: {error.strerror or error}") from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
             try:

@@ -12,17 +12,30 @@ COLUMNS, ROWS = 200, 50
 
 
 class PaneGone(MamError):
+    pane: str
+    server: str
+
     code = "pane_gone"
     message = "pane {pane} of {server} is not there any more"
     remedy_text = "`mam agent resume` opens a new one and continues the conversation"
 
 
 class LookFailed(MamError):
-    """The multiplexer did not answer. This says nothing about its panes: unknown is not dead."""
+    """The root of what keeps a multiplexer from answering. This says nothing about its panes: unknown is not dead."""
+
+    server: str
 
     code = "look_failed"
-    message = "{server} did not answer: {why}"
+    message = "{server} did not answer"
     remedy_text = "`mam doctor` looks again"
+
+
+class MuxSilent(LookFailed):
+    """The multiplexer, or the host of a pane, gave no answer that can be used."""
+
+    why: str
+
+    message = "{server} did not answer: {why}"
 
 
 class MuxGone(LookFailed):
@@ -32,6 +45,9 @@ class MuxGone(LookFailed):
 
 
 class MuxMissing(MamError):
+    name: str
+    why: str
+
     code = "mux_missing"
     exit_code = 2
     message = "the multiplexer {name!r} cannot be used here: {why}"

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from mam.agents.protocol import Screen
 from mam.wrappers import process
-from mam.wrappers.mux.protocol import COLUMNS, ROWS, LookFailed, MuxGone, Pane, PaneGone, PaneSpec, printable
+from mam.wrappers.mux.protocol import COLUMNS, ROWS, LookFailed, MuxGone, MuxSilent, Pane, PaneGone, PaneSpec, printable
 
 CARRIED_BYTES = 15_000  # tmux carries each variable in one message of 16 kB
 _FORMAT = "#{pane_id}\t#{pane_pid}\t#{pane_dead}\t#{pane_dead_status}\t#{@mam_node}"
@@ -134,10 +134,8 @@ class Tmux:
     def _pane_call(self, pane_id: str, *command: str, stdin: bytes = b"") -> str:
         try:
             return self._call(*command, stdin=stdin)
-        except MuxGone:
-            raise
-        except LookFailed as error:
-            if "can't find pane" in str(error.data["why"]):
+        except MuxSilent as error:
+            if "can't find pane" in error.why:
                 raise PaneGone(pane=pane_id, server=f"tmux {self.server}") from error
             raise
 
@@ -152,9 +150,9 @@ class Tmux:
         try:
             return process.run(argv, env=env or self._env, stdin=stdin, timeout_s=10, expect=())
         except process.CommandTimedOut as error:
-            raise LookFailed(server=name, why="no answer within 10 s") from error
+            raise MuxSilent(server=name, why="no answer within 10 s") from error
         except process.ProgramMissing as error:
-            raise LookFailed(server=name, why="there is no tmux on PATH") from error
+            raise MuxSilent(server=name, why="there is no tmux on PATH") from error
 
     def _check(self, done: process.Done) -> None:
         """Raises LookFailed, MuxGone."""
@@ -164,7 +162,7 @@ class Tmux:
         connecting = "error connecting" in why and any(words in why for words in _NOT_THERE)
         if connecting or any(words in why for words in _NO_SERVER):
             raise MuxGone(server=f"tmux server {self.server}")
-        raise LookFailed(server=f"tmux server {self.server}", why=why)
+        raise MuxSilent(server=f"tmux server {self.server}", why=why)
 
 
 def _carried(environ: Mapping[str, str]) -> list[str]:

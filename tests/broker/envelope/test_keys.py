@@ -9,7 +9,7 @@ import pytest
 
 from mam.broker.envelope import keys
 from mam.broker.envelope.keys import KeyMissing, SecretPermissions
-from mam.broker.errors import FileRefused
+from mam.broker.errors import FileUnusable
 
 
 @pytest.fixture
@@ -26,8 +26,8 @@ def key(tmp_path: Path) -> Path:
     return path
 
 
-def refusal(path: Path) -> FileRefused:
-    with pytest.raises(FileRefused) as caught:
+def refusal(path: Path) -> FileUnusable:
+    with pytest.raises(FileUnusable) as caught:
         keys.load(path)
     return caught.value
 

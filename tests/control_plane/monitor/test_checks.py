@@ -18,7 +18,7 @@ from mam.control_plane.monitor import job_checks, reconcile
 from mam.control_plane.monitor.checks import DARK_S, MonitorChecks
 from mam.control_plane.registry.records import FINAL, PRESUMED, Finding
 from mam.control_plane.sessions import runtime
-from mam.wrappers.mux.protocol import LookFailed, Pane
+from mam.wrappers.mux.protocol import MuxSilent, Pane
 from tests.support import until
 from tests.support.desk import Desk
 
@@ -90,7 +90,7 @@ def test_multiplexers_that_do_not_answer_are_asked_again_later_and_one_at_a_time
         def panes(self) -> list[Pane]:
             asked.append(self.name)
             if self.name != "c":
-                raise LookFailed(server=self.name, why="no answer within 10 s")
+                raise MuxSilent(server=self.name, why="no answer within 10 s")
             return [there]
 
     monkeypatch.setattr(reconcile.mux_catalog, "make", lambda _, server, *__: Server(server))

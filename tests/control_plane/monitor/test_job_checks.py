@@ -16,7 +16,7 @@ from mam.control_plane.registry.records import Job, Session
 from mam.control_plane.sessions import runtime
 from mam.control_plane.sessions.activity import Activity
 from mam.wrappers.mux import catalog as mux_catalog
-from mam.wrappers.mux.protocol import LookFailed, MuxGone, Pane
+from mam.wrappers.mux.protocol import MuxGone, MuxSilent, Pane
 from tests.support.desk import Desk
 
 SPAWNING_MS, NO_PANE_MS = job_checks.NEVER_REPORTED_MS, job_checks.NO_PANE_MS
@@ -31,7 +31,7 @@ def fails(error: Exception) -> list[Pane]:
     raise error
 
 
-GONE, DUMB = MuxGone(server="s"), LookFailed(server="s", why="no answer")
+GONE, DUMB = MuxGone(server="s"), MuxSilent(server="s", why="no answer")
 
 
 def ended(desk: Desk, monkeypatch: pytest.MonkeyPatch, session: Session, answer: Callable[[], list[Pane]]) -> list[str]:

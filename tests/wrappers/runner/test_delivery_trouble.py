@@ -8,7 +8,7 @@ import pytest
 
 from mam.agents.protocol import ScreenState
 from mam.broker.envelope.events import Dispatch
-from mam.wrappers.mux.protocol import LookFailed, PaneGone
+from mam.wrappers.mux.protocol import MuxSilent, PaneGone
 from mam.wrappers.runner.delivery import Delivery, DeliveryOutcome, Ledger
 from tests.wrappers.runner.terminal import JOB, PROMPT, WITHIN_S, Terminal
 
@@ -72,7 +72,7 @@ class TestStarted:
         assert terminal.drive(delivery) == DeliveryOutcome("submitted")
 
 
-@pytest.mark.parametrize("error", [PaneGone(pane="%1", server="test"), LookFailed(server="test", why="slow")])
+@pytest.mark.parametrize("error", [PaneGone(pane="%1", server="test"), MuxSilent(server="test", why="slow")])
 class TestLostSight:
     def test_before_the_paste_it_is_refused_after_the_deadline(
         self, start: Callable[..., Delivery], terminal: Terminal, error: Exception
