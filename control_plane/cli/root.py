@@ -1,10 +1,13 @@
 """mam init · mam up · mam down"""
 
+import contextlib
+
 from mam.broker.errors import Usage
 from mam.control_plane.cli.base import Parser, add_root, emit, say, verb
 from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
+from mam.control_plane.registry.database import RegistryUnusable
 
 
 def run(words: list[str]) -> int:
@@ -72,7 +75,8 @@ def _down(words: list[str]) -> int:
 
     args = verb(words, 1, "mam down", "end monitor and broker; agents and their work stay", add_root)
     mam = Mam.open(root=args.root)
-    mam.check_place()  # raises where this is no control root, and where broker and monitor are another one's
+    with contextlib.suppress(RegistryUnusable):  # what must be made anew tells nothing, and needs the monitor's end
+        mam.check_place()  # raises where this is no control root, and where broker and monitor are another one's
     monitor = monitor_process.end(mam.layout)
     broker = nats_server.stop(mam.layout.broker)
     ended = {"monitor": monitor, "broker": broker}

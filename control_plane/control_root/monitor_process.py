@@ -156,12 +156,14 @@ def _warned(known: MonitorStatus, say: Progress) -> MonitorStatus:
 
 
 def last_line(path: os.PathLike[str]) -> str:
+    """Return what a process said last in its log, without the remedy that follows an error."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
             lines = file.read()[-4000:].strip().splitlines()
     except OSError:
         return "it left no log"
-    return lines[-1] if lines else "it ended without a word"
+    said = [line for line in lines if not line.lstrip().startswith("→")]
+    return said[-1] if said else "it ended without a word"
 
 
 def end(layout: Layout, *, wait_s: float = 10.0, made_at: str | None = None) -> bool:
