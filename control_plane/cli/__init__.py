@@ -82,10 +82,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:
-        sys.stderr.close()  # whoever read us has seen enough
+        sys.stderr.close()  # the reader has seen enough
         return 141
     except OSError as error:
-        # A disk that is full, a directory of somebody else's: the machine's trouble, said in its words.
+        # A full disk, a directory of another user: the machine's trouble, in its own words.
         what = f"{error.filename}: {error.strerror}" if error.filename else str(error)
         _show("os_error", what, "`mam doctor` looks closer", {"errno": error.errno}, as_json="--json" in words)
         return 1
@@ -106,7 +106,7 @@ def _check_text(words: list[str]) -> None:
             word.encode()
         except UnicodeEncodeError as error:
             shown = word.encode("utf-8", "backslashreplace").decode()
-            raise Usage(what=f"{shown} is no UTF-8 text", hint="rename it, or use another path") from error
+            raise Usage(what=f"{shown} is not UTF-8 text", hint="rename it, or use another path") from error
 
 
 def _run(words: list[str]) -> int:

@@ -84,7 +84,7 @@ def _open(args: argparse.Namespace, cwd: str | None) -> Mam:
     """
     The control root, also where only the pane's directory leads to it.
 
-    A pane elsewhere without any binding would register in a registry that nobody meant: that is an error (exit 2).
+    A pane elsewhere without any binding would register in a registry that was not meant: that is an error (exit 2).
     """
     try:
         return Mam.open(root=args.root)

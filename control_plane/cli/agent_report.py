@@ -117,10 +117,10 @@ def _free(path: Path) -> Path:
 
 
 def _check_sha(name: str, sha: str | None) -> None:
-    """Now: what is no whole name would be refused where nobody tells the agent. Raises Usage."""
+    """Refuse a shortened name here, where the agent sees it, and not later at the registry. Raises Usage."""
     if sha and not re.fullmatch(r"[0-9a-f]{40}([0-9a-f]{24})?", sha):
         flag = "--" + name.replace("_", "-")
-        raise Usage(what=f"{flag} {sha!r} is no whole commit name", hint=f"{flag} $(git rev-parse HEAD)")
+        raise Usage(what=f"{flag} {sha!r} is not a whole commit name", hint=f"{flag} $(git rev-parse HEAD)")
 
 
 def _read(path: Path) -> bytes:

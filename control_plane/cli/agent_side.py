@@ -25,7 +25,7 @@ class NoAnswer(MamError):
 
     code = "no_answer"
     exit_code = 4
-    message = "nobody answered within {waited_s:g} s"
+    message = "no answer came within {waited_s:g} s"
     remedy_text = "decide yourself and say so in the report, or ask again; a late answer is typed into the pane"
 
 
@@ -35,7 +35,7 @@ class JobOver(MamError):
 
     code = "job_over"
     exit_code = 4
-    message = "nobody will answer: {job} is {state}"
+    message = "no answer will come: {job} is {state}"
     remedy_text = "end what you do for it; a report that it is still owed is recorded all the same"
 
 
@@ -122,11 +122,11 @@ def _ask(words: list[str]) -> int:
         parser.add_argument("question")
         parser.add_argument("--choices", default="", metavar="A,B", help="the answers that are possible")
         parser.add_argument("--timeout", type=int, metavar="S", help="wait at most S seconds")
-        parser.add_argument("--default", metavar="TEXT", help="the answer when nobody gave one in time")
+        parser.add_argument("--default", metavar="TEXT", help="the answer when none came in time")
         parser.add_argument("--no-wait", action="store_true", help="go on; the answer is typed into the pane")
 
     example = "mam job ask --registry-dir DIR --job ID --attempt 1 'Which database?' --choices sqlite,postgres"
-    args = verb(words, 2, example, "ask whoever leads the work, and print the answer", build)
+    args = verb(words, 2, example, "ask the person or agent that leads the work, and print the answer", build)
     record = agent_record.find(args)
     choices = [each.strip() for each in args.choices.split(",") if each.strip()]
     if args.timeout is not None and not 1 <= args.timeout <= 86_400:

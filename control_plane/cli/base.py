@@ -63,7 +63,7 @@ def choose(words: list[str], table: Mapping[str, Callable[[list[str]], int]], de
 
 
 def check_seconds(option: str, value: float, usual: float) -> None:
-    """Raise Usage where *value* is no time (zero, less, nan, for ever); *usual* is what could stand there."""
+    """Raise Usage where *value* is not a time (zero, less, nan, infinite); *usual* is an example of one."""
     if not 0 < value < 1e9:
         raise Usage(what=f"{option} must be above zero", hint=f"{option} {usual:g}, or leave it out")
 
@@ -78,5 +78,5 @@ def ended_before(mam: "Mam", age: str | None) -> int:
     """The moment (ms since 1970) that lies *age* (30d, 12h; default MAM_KEEP_DAYS) ago. Raises Usage."""
     found = re.fullmatch(r"(\d{1,5})([dh])", age or f"{mam.settings.number('MAM_KEEP_DAYS', 30)}d")
     if not found:
-        raise Usage(what=f"--older {age!r} is no age", hint="write 30d or 12h")
+        raise Usage(what=f"--older {age!r} is not an age", hint="write 30d or 12h")
     return now_ms() - int(found[1]) * (24 if found[2] == "d" else 1) * 3_600_000

@@ -30,7 +30,7 @@ def _runner(words: list[str]) -> int:
     settings = config.load()
     pane = settings.text("MAM_PANE") or settings.text("TMUX_PANE")
     if not pane:
-        raise Usage(what="this is no pane", hint="runners are started by `mam agent create`")
+        raise Usage(what="this is not a pane", hint="runners are started by `mam agent create`")
     return runner.main(Path(args.spec), pane, settings.environ)
 
 

@@ -111,7 +111,7 @@ def _limits(mam: Mam, args: argparse.Namespace) -> "Limits":
         if value is not None:
             check_seconds(f"--{name.removesuffix('_s').replace('_', '-')}", value, getattr(limits, name))
     if not 0 <= args.retries <= 100:
-        raise Usage(what=f"--retries {args.retries} is none of 0 to 100", hint="--retries 2")
+        raise Usage(what=f"--retries {args.retries} is not in 0 to 100", hint="--retries 2")
     limits = limits._replace(retries=args.retries)
     return limits._replace(**{name: value for name, value in wanted.items() if value is not None})
 

@@ -33,7 +33,7 @@ def _run(words: list[str]) -> int:
         parser.add_argument("--review-only", action="store_true", help="no creator: review what is there")
         who = parser.add_mutually_exclusive_group(required=True)
         who.add_argument("--reviewers", metavar="A,B")
-        who.add_argument("--all-reviewers", action="store_true", help="everybody of the pool who is free")
+        who.add_argument("--all-reviewers", action="store_true", help="all agents of the pool that are free")
         who.add_argument("--pick", type=int, metavar="N", help="any N of the pool, in the order of the queue")
         parser.add_argument("--pool", default="reviewer", metavar="ROLE", help="agents with this role (reviewer)")
         parser.add_argument("--priority", type=int, default=0, metavar="N", help="who waits with more goes first (0)")
@@ -47,7 +47,7 @@ def _run(words: list[str]) -> int:
         parser.add_argument("--id", metavar="ID", help="a loop id of your own")
 
     example = "mam loop run --task task.md --creator writer --reviewers a,b --worktree issue-20"
-    args = verb(words, 2, example, "work, review by all, rework, until one commit is passed by everybody", build)
+    args = verb(words, 2, example, "work, review by all, rework, until all reviewers passed one commit", build)
     mam = Mam.open(root=args.root)
     limits = _limits(mam, args.limit)
     return _told(args, mam, loop_run.begin(mam, _request(mam, args), say=say, limits=limits))
@@ -67,7 +67,7 @@ def _request(mam: Mam, args: argparse.Namespace) -> "LoopRequest":
     wanted = args.worktree or mam.settings.text("MAM_LOOP_WORKTREE")
     if not wanted:
         raise Usage(what="--worktree is missing", hint="name one of `mam worktree list`, or set MAM_LOOP_WORKTREE")
-    if args.reviewers is not None:  # an empty list is a mistake, and never everybody
+    if args.reviewers is not None:  # an empty list is a mistake, and never means all of them
         names = [name.strip() for name in args.reviewers.split(",") if name.strip()]
     else:
         pool = reviewers.PoolChoice(args.pool, args.pick)

@@ -43,7 +43,7 @@ def _once(words: list[str]) -> int:
         else "registry and world agree" + (", as far as could be looked at" if world.dark else "")
     )
     emit(args, [drift._asdict() for drift in found], text)
-    return 1 if found else 75 if world.dark else 0  # "could not look" is no "they agree"
+    return 1 if found else 75 if world.dark else 0  # "could not look" never means "they agree"
 
 
 def _broker_status(words: list[str]) -> int:

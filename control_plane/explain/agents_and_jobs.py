@@ -24,7 +24,7 @@ class Observed(NamedTuple):
     ms: int
     monitor: bool  # without one nothing moves
     problem: str = ""  # what the monitor says is wrong with the broker
-    screen: Screen | None = None  # the pane as it is now; None where nobody could look
+    screen: Screen | None = None  # the pane as it is now; None where it could not be looked at
     signal: str = ""  # what its adapter reads there
 
 
@@ -142,7 +142,7 @@ def _open_job(
         return f"{session.name} has the prompt, its screen is {seen}", "a screen that takes a prompt", look
     if attempt.started_at is None:
         if attempt.delivery == "unknown":
-            because = "the runner ended around the paste: nobody can tell whether the prompt arrived"
+            because = "the runner ended around the paste: whether the prompt arrived is unknown"
             return because, f"`started`, for {job.started_within_s:g} s", f"{look}; or mam job cancel {job.id}"
         because = f"the prompt was submitted {ago(attempt.delivered_at, now.ms)}"
         return because, f"`started`, within {job.started_within_s:g} s", look
@@ -226,7 +226,7 @@ def _process_evidence(session: Session) -> list[str]:
 
 
 def _screen(session: Session, now: Observed) -> list[str]:
-    """The pane as it is now; where nobody could look, what was last said of it, with its age."""
+    """The pane as it is now; where it cannot be looked at, what was last said of it, with its age."""
     if now.screen is not None:
         return [f"screen now ({now.signal}): {line}" for line in _last_lines(tail(now.screen))]
     age = ago(session.screen_at or session.updated_at, now.ms)

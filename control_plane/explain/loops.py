@@ -30,7 +30,7 @@ def loop(view: View, loop: Loop, *, runs: bool, now: int) -> Explanation:
         next_step = _unstick(view, loop, state)
     elif not runs:
         because = f"the process that carried it out is gone; it was {loop.state}"
-        awaited, next_step = "somebody to go on", f"mam loop resume {loop.id}, or mam loop cancel {loop.id}"
+        awaited, next_step = "a process that goes on", f"mam loop resume {loop.id}, or mam loop cancel {loop.id}"
     else:
         because, awaited, next_step = _running(view, loop, state, now)
     return Explanation(f"loop {loop.id}", shown, because, evidence, awaited, next_step)
@@ -39,7 +39,7 @@ def loop(view: View, loop: Loop, *, runs: bool, now: int) -> Explanation:
 def _round_line(each: loop_state.Round) -> str:
     said = ", ".join(f"{review.reviewer} {review.verdict or review.why or 'not yet'}" for review in each.reviews)
     mark = ", superseded" if each.stale else ""
-    return clean(f"round {each.number}: {each.head[:12] or 'no commit yet'}{mark}: {said or 'nobody asked yet'}")
+    return clean(f"round {each.number}: {each.head[:12] or 'no commit yet'}{mark}: {said or 'no reviewer asked yet'}")
 
 
 def _open_steps(view: View, loop: Loop) -> list[StepMark]:
@@ -172,7 +172,7 @@ def worktree(view: View, row: Worktree, found: str, agents: list[str], now: int)
 
 def _missing(row: Worktree) -> str:
     gone = not Path(row.path).is_dir()
-    return "its directory is gone" if gone else f"{row.path} is no work tree of this repository any more"
+    return "its directory is gone" if gone else f"{row.path} is not a work tree of this repository any more"
 
 
 def lease(view: View, lease: Lease, *, runs: bool, now: int) -> Explanation:

@@ -1,4 +1,4 @@
-"""`mam why` of what is no row of its own: the monitor, its broker, and whatever else a finding is about."""
+"""`mam why` of what has no record of its own: the monitor, its broker, and any other subject of a finding."""
 
 from collections.abc import Sequence
 
@@ -38,7 +38,7 @@ def place(
         if running is None:
             return Explanation(name, "not running", "its process is gone", evidence, "the monitor", "mam doctor")
         if process_identity.is_stopped(running.pid):
-            because = f"its process {running.pid} was stopped, and answers nobody"
+            because = f"its process {running.pid} was stopped, and answers no client"
             return Explanation(name, "stopped", because, evidence, "a person", f"kill -CONT {running.pid}")
     if known.problem:
         return Explanation(name, "in trouble", known.problem, evidence, "the broker", "mam doctor")

@@ -16,7 +16,7 @@ from mam.control_plane.registry.records import Attempt, Job, Session
 
 LivenessState = Literal["progressing", "idle_waiting", "blocked", "stalled", "silent", "dead"]
 
-ASKED = "it asked, and nobody answered"
+ASKED = "it asked, and waits for an answer"
 
 
 class Patience(NamedTuple):
@@ -28,7 +28,7 @@ class Patience(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What was looked at, besides the rows. *alive* None: nobody could look, which is never "dead"."""
+    """What was looked at, besides the rows. *alive* None: it could not be looked at, which is never "dead"."""
 
     now: int
     alive: bool | None

@@ -44,7 +44,7 @@ def folder(job: Job) -> Path:
 
 
 def tend(mam: Mam, view: View, now: int, gaps: Sequence[Gap] = ()) -> None:
-    """Answer as agreed what nobody answered in time, and end the waiting for answers that cannot come any more."""
+    """Give the agreed answer to questions whose time is over, and end the waiting for answers that cannot come."""
     due = {question.id for question in overdue(view, now, gaps)}
     for question in view.open_questions():
         try:
@@ -111,7 +111,7 @@ def answer(mam: Mam, question_id: str, text: str, *, by: str) -> Question:
     """
     Answer one question; the second answer changes nothing.
 
-    Raises Usage for an answer that is none of the choices, or empty; an agreed one is not asked for that.
+    Raises Usage for an answer that is empty or not one of the choices; an agreed answer is not checked.
     """
     with mam.registry.transaction() as tx:
         question = tx.question(question_id)
@@ -120,7 +120,9 @@ def answer(mam: Mam, question_id: str, text: str, *, by: str) -> Question:
             return question
         choices = json.loads(question.choices)
         if by != "timeout" and (not text.strip() or (choices and text.strip() not in choices)):
-            raise Usage(what=f"{text!r} is no answer", hint=f"one of: {', '.join(choices)}" if choices else "some text")
+            raise Usage(
+                what=f"{text!r} is not an answer", hint=f"one of: {', '.join(choices)}" if choices else "some text"
+            )
         job = need(tx, question.job)
         said = atomic_files.read(_place(job, question))  # of an answer that ended before it was noted
         given = str(said.get("answer") or text.strip())

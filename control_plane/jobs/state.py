@@ -87,7 +87,7 @@ def presume(job: Job, attempt: Attempt, state: str, detail: str, *, now: int) ->
 
 
 def cancel(job: Job, attempt: Attempt, reason: str, *, now: int) -> tuple[Job, Attempt]:
-    """End a job because somebody said so; a final one stays as it is."""
+    """End a job because a person or a loop said so; a final one stays as it is."""
     if job.state in FINAL:
         return job, attempt
     ended = replace(job, state="cancelled", detail=reason or None, ended_at=now, updated_at=now)
@@ -151,7 +151,7 @@ def left_ms(job: Job, attempt: Attempt, *, now: int, began: int, gaps: Sequence[
 
 
 def delivery(job: Job, attempt: Attempt, seen: DeliveryReport, *, now: int) -> tuple[Job, Attempt]:
-    """Note how far a prompt has come. A refused one ends the attempt: nobody will paste it again by itself."""
+    """Note how far a prompt has come. A refused one ends the attempt: it is never pasted again by itself."""
     if seen.state == "received":
         after = replace(attempt, received_at=attempt.received_at or now)
         moved = replace(job, state="dispatched", updated_at=now) if job.state == "queued" else job

@@ -1,7 +1,7 @@
 """
-Time in which nobody looked: the machine slept, the clock was set forward, the monitor was stopped.
+Time in which no monitor looked: the machine slept, the clock was set forward, the monitor was stopped.
 
-Limits count only what lasted while somebody could deliver, beat and report.
+Limits count only the time in which prompts, heartbeats and reports could travel.
 The clock is the same for every stamp in the registry, so a gap is told by it
 alone: two looks that lie much further apart than they should.
 """

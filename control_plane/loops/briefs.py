@@ -82,7 +82,7 @@ def rework(task: str, number: int, findings: Sequence[Remarks]) -> str:
 
 
 def _quoted(text: str) -> str:
-    """Somebody else's words, each line marked: nothing in them reads as a heading or a verdict of ours."""
+    """Foreign words, each line marked, so that nothing in them reads as a heading or a verdict of ours."""
     return "\n".join(f"> {line}".rstrip() for line in text.strip().splitlines())
 
 

@@ -134,7 +134,7 @@ class LoopJobs:
         told = find_report(job) if (job := self._job(at.number)) is not None else None
         changes = loop_files.round_folder(self._loop, at.number) / "changes.diff"
         if not changes.exists():
-            self.write_changes(at.number, at.base, at.head)  # somebody removed it
+            self.write_changes(at.number, at.base, at.head)  # the file was removed
         with changes.open(encoding="utf-8", errors="replace") as file:
             lines: list[str] = []
             for line in file:
@@ -150,7 +150,7 @@ class LoopJobs:
     def _send(self, session: str, reviewer: str | None, attempt: int, text: str, title: str, part: LoopPart) -> None:
         name, job = job_id(self._loop.id, part.round, reviewer), self._job(part.round, reviewer)
         if job is None:
-            # Without a row it is what a crash left of this very job: nobody else uses its name, and we hold the loop.
+            # A folder without a record was left by a crash of this very job: the name is the loop's, and we hold it.
             shutil.rmtree(self._mam.layout.jobs / name, ignore_errors=True)
             job = delegation.delegate(
                 self._mam, session, text, title=title, job_id=name, limits=self._limits, part=part

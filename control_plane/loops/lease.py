@@ -12,7 +12,7 @@ LOOK_S = 1.0  # how often a waiting loop looks whether it is its turn, where not
 
 
 def waits(mam: Mam, ticket_id: str) -> bool:
-    """Whether it is not a ticket's turn yet. Only reads: whoever waits need not write to look."""
+    """Whether it is not a ticket's turn yet. It only reads, so that waiting writes nothing."""
     with mam.registry.view() as view:
         ticket = view.ticket(ticket_id)
     return ticket is not None and ticket.granted_at is None

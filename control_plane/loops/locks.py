@@ -34,7 +34,7 @@ def held(mam: Mam, loop_id: str) -> Generator[None]:
     filesystems.check(mam.layout.loops)
     with contextlib.ExitStack() as stack:
         try:
-            # Not at once: whoever asks `runs` holds it for a moment.
+            # Not at once: a call of `runs` holds it for a moment.
             stack.enter_context(locks.hold(_lock(mam, loop_id), wait_s=0.5))
         except Busy as error:
             raise LoopRuns(loop=loop_id) from error
@@ -46,7 +46,7 @@ def held(mam: Mam, loop_id: str) -> Generator[None]:
 
 
 def _tidy(mam: Mam, loop_id: str) -> None:
-    with contextlib.suppress(MamError):  # a registry that cannot be read: the file stays, which harms nobody
+    with contextlib.suppress(MamError):  # a registry that cannot be read: the file stays, which does no harm
         with mam.registry.view() as view:
             begun = view.loop(loop_id) is not None
         if not begun:

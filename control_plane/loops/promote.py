@@ -76,7 +76,7 @@ def _rebase(loop: Loop, on: str) -> str:
 
 
 def _take_over(loop: Loop, snap: CapturedCommit) -> str:
-    """Commit what was reviewed, where nobody committed anything since."""
+    """The command that commits what was reviewed; it fails where a commit came in between."""
     git_there = f"git -C {shlex.quote(loop.worktree)}"
     return f"{git_there} update-ref HEAD {snap.head} {snap.tip} && {git_there} reset --quiet"
 
@@ -89,7 +89,7 @@ def _branch(loop: Loop, tree: Path, snap: CapturedCommit) -> Promotion:
         except GitFailed as error:
             if dotgit.commit_of(tree) != snap.tip:
                 return Promotion(moved=True)
-            return Promotion(refused=error.why)  # a lock that somebody left, for one
+            return Promotion(refused=error.why)  # for example a lock that was left behind
         fault_points.point("loop.promoted.ref")
         git.act(tree, "reset", "--quiet")  # the index alone: what it held is in the commit
     return Promotion(done=f"{loop.branch or 'HEAD of ' + loop.worktree} is at {snap.head}")
@@ -99,7 +99,7 @@ def _merge(mam: Mam, loop: Loop, tree: Path, snap: CapturedCommit) -> Promotion:
     """
     Forward the main checkout's branch to the reviewed commit.
 
-    Only forward: a merge with commits that came meanwhile would be a tree that nobody reviewed.
+    Only forward: a merge with commits that came meanwhile would be a tree that was never reviewed.
     """
     main = mam.layout.root
     on = dotgit.branch_of(main)

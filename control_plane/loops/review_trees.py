@@ -2,7 +2,7 @@
 A reviewer's bench for one round: a detached tree of exactly one commit, and folders to write in, outside of it.
 
 Opened before the reviewer is asked, checked before its verdict counts, and
-removed then; a dead loop's are removed by whoever takes the loop up.
+removed then; those of a dead loop are removed by the process that takes the loop up.
 """
 
 import contextlib
@@ -151,7 +151,7 @@ def close_all(mam: Mam, loop_id: str) -> int:
 def _remove(mam: Mam, place: Path) -> None:
     for link in (place.parent, place):
         if link.is_symlink():
-            link.unlink()  # a reviewer's doing: what it leads to is somebody else's
+            link.unlink()  # a reviewer made it: what it leads to must stay
     tree = place / "tree"
     # Also where the reviewer removed it: git keeps its entry, and would refuse to make another one in its place.
     if not place.exists() and not dotgit.is_registered(mam.layout.root, tree):
@@ -175,7 +175,7 @@ def _delete(path: Path) -> None:
         for name in ("", *names):
             each = Path(folder, name)
             if not each.is_symlink() and not os.access(each, os.R_OK | os.W_OK | os.X_OK):
-                with contextlib.suppress(OSError):  # somebody else's: what is left of it shows below
+                with contextlib.suppress(OSError):  # it belongs to another user: what is left of it shows below
                     each.chmod(0o700)
     shutil.rmtree(path, ignore_errors=True)
 

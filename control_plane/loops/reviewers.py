@@ -1,4 +1,4 @@
-"""Who of a pool reviews: everybody who is free, or a number of them in the order of the queue."""
+"""Which agents of a pool review: all that are free, or a number of them in the order of the queue."""
 
 import json
 import time
@@ -40,12 +40,12 @@ def pick(
     say: Progress,
 ) -> list[str]:
     """
-    *count* reviewers of a pool, whoever is free first, in the order of the queue; never *without*.
+    Return *count* reviewers of a pool, the first that are free, in the order of the queue; never *without*.
 
     Among the free ones those go first that the fewest open loops count on. Raises Usage, Busy.
     """
     if count < 1:
-        raise Usage(what=f"--pick {count} picks nobody", hint="--pick 2")
+        raise Usage(what=f"--pick {count} picks no reviewer", hint="--pick 2")
     with mam.registry.view() as view:
         wanted = Counter(name for loop in view.loops(only_open=True) for name in json.loads(loop.reviewers))
         pool = sorted((name for name in pool_of(view, role) if name != without), key=lambda name: wanted[name])
@@ -74,7 +74,7 @@ def pick(
 
 
 class PoolChoice(NamedTuple):
-    """Whom of a pool (a role) a loop wants: any *pick* of them in the queue's order; None: everybody who is free."""
+    """Whom of a pool (a role) a loop wants: any *pick* of them in the queue's order; None: all that are free."""
 
     role: str = "reviewer"
     pick: int | None = None
@@ -95,5 +95,5 @@ def choose(
         free = [name for name in free_of(view, choice.role) if name != without]
     if not free:
         hint = "`mam queue` shows who has them; --reviewers A,B waits for them"
-        raise Usage(what=f"nobody of the pool {choice.role} is free", hint=hint)
+        raise Usage(what=f"no agent of the pool {choice.role} is free", hint=hint)
     return free

@@ -143,7 +143,7 @@ def _check_alone(tx: View, loop: Loop) -> None:
 
 
 def check_id(loop_id: str) -> str:
-    """An id that somebody chose. Raises BadName, also where its jobs could be taken for another loop's."""
+    """Return an id that a person chose. Raises BadName, also where its jobs could be taken for another loop's."""
     topics.check_name(loop_id, "loop")
     if loop_jobs.is_ambiguous(loop_id):
         raise BadName(kind="loop", name=loop_id, rule="a name without -r1 or -w1: so the rounds' jobs are called")
@@ -176,14 +176,14 @@ def _check_words(wish: LoopRequest) -> None:
     if not 1 <= wish.rounds <= 50:
         raise Usage(what="--rounds takes 1 to 50", hint="--rounds 3")
     if wish.promote not in promote.MODES or wish.isolation not in ISOLATIONS:
-        raise Usage(what="--promote or --review-isolation is none of the choices", hint="`mam loop run --help`")
+        raise Usage(what="--promote or --review-isolation is not one of the choices", hint="`mam loop run --help`")
 
 
 def check_worktree(mam: Mam, path: Path, *, review_only: bool) -> Path:
     """The top of the work tree at *path*, where it is one of this repository. Raises NotAWorktree."""
     hint = "`mam worktree list` shows what can be"
     if not path.is_dir():
-        raise NotAWorktree(path=str(path), why="it is no directory", hint=hint)
+        raise NotAWorktree(path=str(path), why="it is not a directory", hint=hint)
     if dotgit.is_bare_folder(path):
         raise NotAWorktree(path=str(path), why="it is a bare repository", hint=hint)
     top = dotgit.top_of(path)

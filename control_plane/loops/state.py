@@ -1,7 +1,7 @@
 """
 The review loop as a pure function: it decides, it does nothing.
 
-`step(state, event) -> (state, orders)`. Whoever carries the orders out answers
+`step(state, event) -> (state, orders)`. The process that carries the orders out answers
 each with one event; `pending(state)` names the orders again that a dead process
 left unanswered, so every order must be harmless when it is carried out twice.
 

@@ -102,7 +102,7 @@ def save(mam: Mam, loop: Loop, state: LoopState, mine: Mapping[str, int] | None 
 
 
 def ask_cancel(mam: Mam, loop_id: str) -> Loop:
-    """Note that a loop is to be cancelled; whoever carries it out sees that. Raises UnknownLoop, LoopEnded."""
+    """Note that a loop is to be cancelled; the process that carries it out sees that. Raises UnknownLoop, LoopEnded."""
     with mam.registry.transaction() as tx:
         loop = need(tx, loop_id)
         if loop.ended_at is not None:

@@ -6,7 +6,7 @@ from mam.control_plane.registry.records import Loop
 
 
 def place(loop: Loop) -> str:
-    """Where a loop works, and on which branch, for whoever reads that it begins."""
+    """Where a loop works, and on which branch, as a reader of its beginning needs it."""
     return f"{loop.worktree} on {loop.branch}" if loop.branch else f"{loop.worktree}, whose HEAD is detached"
 
 

@@ -84,7 +84,7 @@ def _registry(mam: Mam) -> Iterator[Diagnosis]:
 
 
 def _kept(lock: Path) -> str:
-    """Who keeps a lock that is held for moments only; empty where nobody does, or holders change."""
+    """Who keeps a lock that is held for moments only; empty where it is free, or its holders change."""
     deadline, first = time.monotonic() + KEPT_S, locks.holder(lock)
     while locks.is_held(lock) and locks.holder(lock) == first:
         if time.monotonic() > deadline:
@@ -158,7 +158,7 @@ def _broker(mam: Mam) -> Iterator[Diagnosis]:
         return
     if running is not None and process_identity.is_stopped(running.pid):
         wake = f"kill -CONT {running.pid}"
-        yield Diagnosis("broker", "broken", f"its process {running.pid} was stopped, and answers nobody", wake)
+        yield Diagnosis("broker", "broken", f"its process {running.pid} was stopped, and answers no client", wake)
         return
     prefix = topics.root(mam.fingerprint)
     buses: dict[str, MqttBus] = {}
@@ -263,14 +263,14 @@ def _leftovers(mam: Mam) -> Iterator[Diagnosis]:
         yield Diagnosis("jobs", "broken", f"{len(orphans)} job folders without a row", "set them aside (--fix)", repair)
     if dead:
         yield Diagnosis(
-            "spools", "broken", f"{len(dead)} events that nobody could authenticate", f"see {dead[0].parent}"
+            "spools", "broken", f"{len(dead)} events that could not be authenticated", f"see {dead[0].parent}"
         )
     if not orphans and not dead:
         yield Diagnosis("leftovers", "fine", "none")
 
 
 def _is_ours(mam: Mam, folder: Path) -> bool:
-    """Several control roots may share one jobs folder: what another one made is none of our business."""
+    """Several control roots may share one jobs folder: what another one made must stay."""
     if folder.is_relative_to(mam.layout.mam):
         return True
     return atomic_files.read(folder / "job.json").get("monitor_wake") == str(mam.layout.monitor_wake)

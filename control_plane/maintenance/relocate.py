@@ -55,7 +55,7 @@ def moved(mam: Mam) -> None:
             tx.put(replace(loop, folder=folder, worktree=place))
     for tree in trees:
         if Path(tree.path, ".git").is_file():
-            with contextlib.suppress(GitFailed):  # it is no worktree any more: `worktree list` shows that
+            with contextlib.suppress(GitFailed):  # it is not a worktree any more: `worktree list` shows that
                 git.act(mam.layout.root, "worktree", "repair", "--", tree.path)  # each side names the other's old path
 
 
@@ -98,7 +98,7 @@ def copied(mam: Mam) -> None:
     """
     _check_copy(mam)
     salt = secrets.token_hex(16)
-    # First what was the original's, last the word that this is no copy any more: a crash in between is tried again.
+    # First what was the original's, last the word that this is its own root now: a crash in between is tried again.
     shutil.rmtree(mam.layout.broker, ignore_errors=True)
     for password in mam.layout.secrets.glob("broker-*.password"):
         password.unlink()
@@ -129,7 +129,7 @@ def _check_copy(mam: Mam) -> None:
     with mam.registry.view() as view:
         live = [session.name for session in view.sessions() if session.status in LIVE and runtime.alive(session)]
     if live or monitor_process.look(mam.layout) is not None:
-        what = f"{mam.layout.root} is no copy: {', '.join(live) or 'its monitor'} was started here and runs"
+        what = f"{mam.layout.root} is not a copy: {', '.join(live) or 'its monitor'} was started here and runs"
         raise Usage(what=what, hint="run it in the copy; to begin anew here, stop the agents and `mam down` first")
 
 

@@ -31,7 +31,7 @@ BEAT_WRITTEN_EVERY_MS = 60_000
 
 
 class Settling(NamedTuple):
-    """What became of one message. *session* is who keeps it in a spool; empty where nobody does."""
+    """What became of one message. *session* names the spool that keeps it; empty where none does."""
 
     session: str
     event_id: str
@@ -78,7 +78,7 @@ class Inbox:
     def _refused(self, topic: str, wire: bytes, error: EventRefused) -> Settling:
         self.refused[error.outcome] = self.refused.get(error.outcome, 0) + 1
         if error.outcome in UNAUTHENTICATED:
-            digest = hashlib.sha256(wire).hexdigest()[:16]  # never the payload itself: nobody vouches for it
+            digest = hashlib.sha256(wire).hexdigest()[:16]  # never the payload itself: it is not authenticated
             _log.warning("refused %s on a topic of %d characters, sha256 %s", error.outcome, len(topic), digest)
             return Settling("", "", error.outcome, topic)
         _log.warning("refused on %s: %s", topic, error)
@@ -129,7 +129,7 @@ class Inbox:
         if _is_repeat(tx, scope, frame, digest):
             return "duplicate"
         if frame.attempt < job.attempt or attempt is None:
-            # Without effect, but stored: whoever said it was told that it is kept.
+            # Without effect, but stored: its sender was told that it is kept.
             _store(tx, scope, topic, wire, frame, frame.attempt, digest, "stale_attempt", now)
             _ask(tx, job, frame.attempt, data, now)
             return "stale_attempt"
@@ -220,7 +220,7 @@ class Inbox:
     def _delivery(self, tx: Transaction, job_id: str, number: int, data: ev.DeliveryReport, now: int) -> str:
         if data.state != "received":
             for order in tx.outbox():
-                # A delivery that was on its way when the job was cancelled is no answer to the cancel.
+                # A delivery that was on its way when the job was cancelled does not answer the cancel.
                 answered = order.kind != "cancel" or data.reason == "cancelled"
                 if answered and (order.job, order.attempt) == (job_id, number):
                     tx.drop(order)
@@ -272,7 +272,7 @@ def _store(
 
 
 def _ask(tx: Transaction, job: Job, attempt: int, asked: ev.Data | None, now: int) -> None:
-    """Keep a question, also one that comes too late: whoever waits for its answer is told. An id is used once."""
+    """Keep a question, also one that comes too late, so that the command that waits is told. An id is used once."""
     if not isinstance(asked, ev.Asked) or tx.question(asked.question_id) is not None:
         return
     text, choices = asked.question, json.dumps(asked.choices, ensure_ascii=False)

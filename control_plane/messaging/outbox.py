@@ -101,6 +101,6 @@ class Outbox:
         if order.kind == "say":
             kept_ms = SAY_KEPT_MS + json.loads(order.data)["deliver_within_s"] * 1000
             if now_ms() - order.created_at > kept_ms:
-                return False  # whoever sent it was told that it did not arrive
+                return False  # its sender was told that it did not arrive
         # Bound to one life of the session: the next one has nothing to interrupt.
         return session.status in LIVE and session.incarnation == order.incarnation

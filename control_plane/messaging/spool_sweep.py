@@ -64,11 +64,11 @@ class SpoolSweep:
         return not any(i.topic == topic and not i.beat for i in spool.pending(self._run / session / "outbox"))
 
     def dead(self) -> list[Path]:
-        """Events that nobody could authenticate."""
+        """Events that could not be authenticated, as paths."""
         return sorted(path for session in self._sessions() for path in (self._run / session / "dead").glob("*.event"))
 
     def _sessions(self) -> list[str]:
-        """Whoever has a folder. Not by a glob: in an idle monitor that would be the dearest part of a look."""
+        """Sessions that have a folder. Not by a glob: it would be the most expensive part of an idle monitor's look."""
         with os.scandir(self._run) as found:
             return sorted(each.name for each in found if each.is_dir())
 

@@ -83,7 +83,7 @@ class BrokerSupervisor:
         nats_server.stop(self._mam.layout.broker)
 
     def _connection_problem(self) -> str:
-        """A connection that is away for a moment comes back by itself; after that somebody should know."""
+        """A connection that is away for a moment comes back by itself; after that a person should know."""
         if self._bus is not None and self._bus.unanswered >= UNANSWERED:
             return f"{self.url} acknowledges nothing that is sent to it"
         if self.bus is not None:

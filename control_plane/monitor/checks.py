@@ -64,7 +64,7 @@ class MonitorChecks:
         now = self._clock()
         gap = self._gaps.look(now)
         if gap is not None:
-            _log.warning("nobody looked for %d s: limits do not count them", (gap[1] - gap[0]) // 1000)
+            _log.warning("no look was possible for %d s: limits do not count them", (gap[1] - gap[0]) // 1000)
         self._end_sessions(view)
         found = self._jobs(view, now)
         self._leases(view)
@@ -72,7 +72,7 @@ class MonitorChecks:
         found += self._differences(view, cards)
         found += repository_checks.findings(self._mam, view)
         found += [
-            Finding("dead_letter", path.parent.parent.name, now, f"an event that nobody could authenticate: {path}")
+            Finding("dead_letter", path.parent.parent.name, now, f"an event that could not be authenticated: {path}")
             for path in self._dead
         ]
         if problem:
@@ -148,7 +148,7 @@ class MonitorChecks:
         return [finding for _, finding in self._refused.values()]
 
     def _differences(self, view: View, cards: Iterable[str]) -> list[Finding]:
-        """Where rows and world disagree, from the second sight on: what is being changed is no difference."""
+        """Where rows and world disagree, from the second sight on: what is just being changed does not count."""
         if time.monotonic() >= self._reconcile_at:
             self._ask_one_again()
             world = reconcile.look(self._mam, view, cards, self._dark)

@@ -21,7 +21,7 @@ from mam.control_plane.sessions.activity import Activity
 from mam.wrappers.mux.protocol import MuxGone
 
 NEVER_REPORTED_MS = 10_000
-NO_PANE_MS = 120_000  # a slow multiplexer is no dead pane
+NO_PANE_MS = 120_000  # a slow multiplexer does not mean a dead pane
 
 
 class PresumedEnd(NamedTuple):
@@ -64,7 +64,7 @@ def ended_sessions(mam: Mam, sessions: Sequence[Session], dark: set[tuple[str, s
                 found.append(Ended(session.name, session.incarnation, why))
             continue
         silent_ms = now_ms() - session.updated_at
-        turned_back = silent_ms < 0 and session.pane  # the clock was: nobody knows how long, and the look decides
+        turned_back = silent_ms < 0 and session.pane  # the clock was: for how long is unknown, so the look decides
         late = silent_ms > (NEVER_REPORTED_MS if session.pane else NO_PANE_MS)
         if (late or turned_back) and _pane_is_gone(mam, session, dark):
             found.append(Ended(session.name, session.incarnation, "the pane closed before the runner reported"))
@@ -93,9 +93,9 @@ class Watched(NamedTuple):
     sweep: SpoolSweep
     heard: Callable[[str, int], int]  # when an attempt was last heard, or the listening began
     signs: Activity
-    began: int  # when this monitor began: nobody can deliver while none runs
+    began: int  # when this monitor began: nothing is delivered while none runs
     now: int
-    gaps: Sequence[Gap] = ()  # times in which nobody could: they do not count
+    gaps: Sequence[Gap] = ()  # times in which no monitor looked: they do not count
 
 
 def jobs_now(view: View, seen: Watched, patience: Patience) -> tuple[list[PresumedEnd], list[Finding]]:

@@ -211,7 +211,7 @@ class Monitor:
         connected = self._keeper.bus is not None
         live = view.online() if connected else set()
         for path in self._sweep.once(live=live).buried:
-            _log.error("nobody could authenticate %s: set aside", path)
+            _log.error("%s could not be authenticated: set aside", path)
 
     # -- out --------------------------------------------------------------------------
 
@@ -246,7 +246,7 @@ class Monitor:
             self._stopping = True
             return
         if self._announced and monitor_process.look(self._layout) is None:
-            self._announce(ready=True)  # somebody damaged it: nobody could end us
+            self._announce(ready=True)  # it was damaged: no verb could end us
         fresh = self._looking.tick(view, self._keeper.problem, list(self._cards_kept))
         if len(self._queue) < LOADED or time.monotonic() - self._exported > EXPORT_S:
             self._exported = time.monotonic()

@@ -1,8 +1,8 @@
 """
 Where the registry and the world disagree: compared first, as data; acted upon elsewhere, and only on proof.
 
-Each multiplexer server is asked once. "Could not look" is no difference. What a
-row does not say yet (a session that is just being opened) is no difference either.
+Each multiplexer server is asked once. "Could not look" never counts as
+a difference, nor does what a record does not say yet (an agent that is just being opened).
 """
 
 import shlex

@@ -65,7 +65,7 @@ def _main(mam: Mam, view: View, now: int) -> list[Finding]:
 
 
 def sweep(mam: Mam, view: View) -> list[str]:
-    """Remove review trees that nobody will come back for; the loops they were of."""
+    """Remove review trees that no loop will come back for; return the loops that had them."""
     gone = []
     at_work = {job.loop for job in view.open_jobs()}  # their reviewers, whether a process waits for them or not
     for loop_id in review_trees.left(mam):
@@ -73,9 +73,12 @@ def sweep(mam: Mam, view: View) -> list[str]:
         ended = loop is None or loop.ended_at is not None
         left = ended or (loop_id not in at_work and _untouched_s(mam, loop_id) > BENCH_KEPT_S)
         if worktrees.repository_is_busy(mam):
-            break  # the next time: whoever looks must not wait for it
+            break  # the next time: a look must not wait for it
         if left and not loop_locks.runs(mam, loop_id):
-            with contextlib.suppress(LoopRuns, BadName), loop_locks.held(mam, loop_id):  # nobody takes it up meanwhile
+            with (
+                contextlib.suppress(LoopRuns, BadName),
+                loop_locks.held(mam, loop_id),
+            ):  # no process takes it up meanwhile
                 review_trees.close_all(mam, loop_id)
                 gone.append(loop_id)
     return gone

@@ -45,7 +45,7 @@ def stock(count: int) -> list[Play]:
 
 
 def recorded(tales: Sequence[Tale]) -> list[Play]:
-    """What the agents of recorded jobs said in the attempt that reported; a job without a report is no play."""
+    """What the agents of recorded jobs said in the attempt that reported; a job without a report gives no play."""
     return [_play(tale) for tale in tales if tale.job.state == "reported"]
 
 
@@ -61,7 +61,7 @@ def _play(tale: Tale) -> Play:
                 steps.append({"started": {}})
             case "progress":
                 steps.append({"progress": data["note"]})
-            case "asked":  # nobody is there who would answer
+            case "asked":  # there is no person who would answer
                 steps.append({"progress": f"asked: {data['question']}"})
             case "report":
                 text = str(data.get("summary") or text)
@@ -75,7 +75,7 @@ def _reporting(steps: Sequence[Mapping[str, object]], text: str, result: str, ve
 
 def run(weather: str, plays: Sequence[Play], *, agents: int, wait_s: float, say: Progress) -> ChaosResult:
     """
-    Have *agents* play in a control root of its own, each job by whoever is free; what was started is ended.
+    Have *agents* play in a control root of its own, each job by an agent that is free; what was started is ended.
 
     Raises Usage for a bad *weather*.
     """

@@ -83,7 +83,7 @@ def make_parent(path: Path) -> None:
     above = next(folder for folder in path.parents if folder.exists())
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        # Gone again is no trouble, git makes it: whoever removed the last worktree beside it took it along.
+        # A folder that is gone again does no harm, git makes it: the removal of its last worktree took it along.
         if not os.access(path.parent, os.W_OK | os.X_OK) and path.parent.exists():
             raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except OSError as error:

@@ -63,7 +63,7 @@ def repository_lock(mam: Mam) -> Generator[None]:
 
 
 def repository_is_busy(mam: Mam) -> bool:
-    """Whether somebody adds or removes worktrees at the moment: to be asked where nobody may be kept waiting."""
+    """Whether a worktree is being added or removed at the moment; for callers that must not wait."""
     shared = dotgit.shared_dir(mam.layout.root)
     return shared is not None and locks.is_held(shared / git_worktrees.LOCK)
 
@@ -226,7 +226,7 @@ def _roll_back(mam: Mam, row: Worktree, before: Worktree | None, *, new: bool) -
     """
     Leave nothing of a worktree that never was ready, but the note of the one *before* it.
 
-    Where somebody may have worked in it already (it was begun by another call), everything stays.
+    Where work may have been done in it already (another call began it), everything stays.
     """
     path = Path(row.path)
     if dotgit.own_dir(path) is not None and _worked_in(path, row, new=new):

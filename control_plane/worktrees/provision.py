@@ -20,7 +20,7 @@ from mam.wrappers.git.command import GitFailed
 # Never to be staged, in any work tree of the repository: git has one exclude file for all. No slash behind .venv,
 # so that a link of that name is meant as well.
 EXCLUDED = ("/.venv", ".pytest_cache/", "__pycache__/", ".mypy_cache/", ".ruff_cache/", "*.egg-info/")
-# Ignored things that a command makes again; anything else that git ignores is somebody's (.env, notes, data).
+# Ignored things that a command makes again; anything else that git ignores may be a person's (.env, notes, data).
 _REGENERABLE = {
     ".venv", "venv", "node_modules", "__pycache__", ".pytest_cache", ".mypy_cache", ".ruff_cache", ".tox", ".nox",
     "target", "build", "dist", ".eggs", ".gradle", ".next", ".turbo", "htmlcov", ".hypothesis", ".cache",
@@ -119,7 +119,7 @@ def _venv(tree: Path, environ: dict[str, str], say: Progress) -> None:
     uv = shutil.which("uv", path=search)
     python = shutil.which("python3", path=search) or "python3"
     if target.is_symlink():
-        target.unlink()  # a shared environment would import the code of whoever installed last
+        target.unlink()  # a shared environment would import the code of the last one that installed into it
     say(f"making {target}")
     if not (target / "bin" / "python").exists():
         make = [uv, "venv", "--quiet", str(target)] if uv else [python, "-m", "venv", str(target)]

@@ -154,7 +154,7 @@ def _note(mam: Mam, row: Worktree, sessions: list[Session]) -> Worktree:
     lived = "; ".join(f"{session.name} {session.conversation or '(no conversation)'}" for session in sessions)
     noted = replace(row, state="removing", head_sha=head, detail=lived or row.detail, updated_at=now_ms())
     with mam.registry.transaction() as tx:
-        _check_free(tx, row, stop=False)  # from here on nobody begins in it
+        _check_free(tx, row, stop=False)  # from here on no agent begins in it
         tx.put(noted)
     fault_points.point("worktree.removing")
     return noted
@@ -171,14 +171,14 @@ def _take_away(mam: Mam, row: Worktree, say: Progress) -> Path | None:
             say(f"removing {path}")
         fault_points.point("worktree.remove")
         git_worktrees.discard(root, path)
-        dotgit.unlock(root, f"refs/heads/{row.branch}")  # the branch stays, and is nobody's now
+        dotgit.unlock(root, f"refs/heads/{row.branch}")  # the branch stays, and no worktree has it now
     worktrees.drop_empty(mam)
     fault_points.point("worktree.removed")
     return saved
 
 
 def save_ignored(mam: Mam, row: Worktree, say: Progress = silent) -> Path | None:
-    """Move what git ignores, and nobody can make again, out of a tree that is to be removed; where to, or None."""
+    """Move what git ignores, and no command can make again, out of a tree that is to be removed; where to, or None."""
     path = Path(row.path)
     precious = [name for name in uncommitted.ignored(path) if not provision.regenerable(name)]
     if not precious:

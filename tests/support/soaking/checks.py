@@ -149,7 +149,7 @@ def _rest(mam: Mam) -> Iterator[str]:
     """Nothing waits in a spool, nothing half-written lies about, no key without its job."""
     for folder in mam.layout.run.glob("*/outbox"):
         yield from (f"{entry.path} waits" for entry in spool.entries(folder))
-    yield from (f"nobody could authenticate {path}" for path in mam.layout.run.glob("*/dead/*"))
+    yield from (f"could not be authenticated {path}" for path in mam.layout.run.glob("*/dead/*"))
 
 
 def _processes(mam: Mam) -> Iterator[str]:
