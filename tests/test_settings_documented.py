@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from mam.broker.nats import process as nats_server
+from mam.broker.nats import config as nats_config
 
 REPOSITORY = Path(__file__).parents[1]
 NAME = re.compile(r"[\"']((?:MAM_[A-Z_]+)|WORKSPACE_ROOT|AGENT_SESSIONS_YAML|DELEGATE_JOB_LOGS_DIR)[\"']")
@@ -36,7 +36,7 @@ def test_the_production_brokers_permissions_are_the_embedded_ones() -> None:
     text = (REPOSITORY / "nats-docker" / "nats.conf").read_text("utf-8")
     users = {block.split('"')[1]: block for block in text.split("user: ")[1:]}
 
-    for user, (publish, subscribe) in nats_server.permissions("*").items():
+    for user, (publish, subscribe) in nats_config.permissions("*").items():
         subjects = set(re.findall(r"\"(mam\.\*[^\"]*)\"", users[user]))
         assert subjects == set(publish) | set(subscribe), user
     assert 'deny: [">"]' in users["viewer"]

@@ -9,6 +9,7 @@ from mam.broker.bus.url import Endpoint
 from mam.broker.envelope import keys, topics
 from mam.broker.envelope.payloads import Producer
 from mam.broker.envelope.signing import seal
+from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.control_plane.benchmarks import budgets, suite
 from mam.control_plane.benchmarks.suite import Figure, NotMeasured
@@ -33,7 +34,7 @@ def events(count: int = 10_000) -> list[Figure]:
         running = nats_server.running(mam.layout.broker)
         if running is None:
             raise NotMeasured(what="events", why="there is no broker")
-        login = nats_server.endpoint(mam.layout.secrets, running.port, "runner")
+        login = nats_config.endpoint(mam.layout.secrets, running.port, "runner")
         prefix, producer = topics.root(mam.fingerprint), Producer("bench")
         token, topic = keys.load(mam.layout.job_key(job.id)), topics.job(job.id)
 
@@ -52,7 +53,7 @@ def events(count: int = 10_000) -> list[Figure]:
         recorded = rate(lambda: _await_recorded(mam, count))
         monitor_process.end(mam.layout)
         stamps: list[float] = []
-        viewer = MqttBus(nats_server.endpoint(mam.layout.secrets, running.port, "viewer"), prefix)
+        viewer = MqttBus(nats_config.endpoint(mam.layout.secrets, running.port, "viewer"), prefix)
         viewer.subscribe("jobs/+", lambda _: stamps.append(time.perf_counter()))
         viewer.wait_ready(10)
         bare = rate(lambda: _await_received(stamps, count))

@@ -47,15 +47,16 @@ def _once(words: list[str]) -> int:
 
 
 def _broker_status(words: list[str]) -> int:
+    from mam.broker.nats import config as nats_config
     from mam.broker.nats import process as nats_server
 
     args = verb(words, 2, "mam broker status", "where the embedded broker listens", add_root)
     mam = Mam.open(root=args.root)
     running = nats_server.running(mam.layout.broker)
     url = mam.settings.text("MAM_BROKER_URL")
-    data = {"url": url or (f"mqtt://{nats_server.HOST}:{running.port}" if running else None)}
+    data = {"url": url or (f"mqtt://{nats_config.HOST}:{running.port}" if running else None)}
     data["pid"] = str(running.pid) if running else None
-    data["viewer_password_file"] = str(nats_server.password_file(mam.layout.secrets, "viewer"))
+    data["viewer_password_file"] = str(nats_config.password_file(mam.layout.secrets, "viewer"))
     data["topics"] = f"mam/{mam.fingerprint}/#"
     emit(args, data, "\n".join(f"{key}: {value}" for key, value in data.items()))
     return 0 if running or url else 1

@@ -15,6 +15,7 @@ from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host import atomic_files, fault_points, locks, process_identity
+from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.control_plane.control_root import create, monitor_process
 from mam.control_plane.control_root.context import Mam
@@ -163,7 +164,7 @@ def _broker(mam: Mam) -> Iterator[Diagnosis]:
     prefix = topics.root(mam.fingerprint)
     buses: dict[str, MqttBus] = {}
     try:
-        for user in nats_server.USERS:
+        for user in nats_config.USERS:
             endpoint = ref.endpoint(user)
             assert endpoint is not None
             buses[user] = MqttBus(endpoint, prefix)

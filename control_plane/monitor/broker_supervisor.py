@@ -11,6 +11,7 @@ from mam.broker.envelope import keys, topics
 from mam.broker.errors import MamError
 from mam.broker.host import atomic_files
 from mam.broker.host.atomic_files import Durability
+from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.sessions import runtime
@@ -104,7 +105,7 @@ class BrokerSupervisor:
         if running is None:
             self._count_start()
             running = start_server(self._mam)
-        return nats_server.endpoint(self._mam.layout.secrets, running.port, "control")
+        return nats_config.endpoint(self._mam.layout.secrets, running.port, "control")
 
     def _count_start(self) -> None:
         now = time.monotonic()

@@ -20,6 +20,7 @@ from mam.broker.bus.mqtt import MqttBus
 from mam.broker.bus.protocol import Bus, Message, Will
 from mam.broker.bus.url import Endpoint
 from mam.broker.envelope.topics import root
+from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.wrappers.process import spawn
 from tests.broker.nats.container import ContainerRig
@@ -85,7 +86,7 @@ class Embedded:
         """A bus as *user*; nobody awaited its connection yet."""
         found = nats_server.running(self.folder)
         assert found is not None
-        there = nats_server.endpoint(self.secrets, found.port, user)
+        there = nats_config.endpoint(self.secrets, found.port, user)
         bus = MqttBus(there._replace(password=password) if password else there, under, **options)
         self._buses.append(bus)
         return bus

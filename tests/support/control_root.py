@@ -12,6 +12,7 @@ from typing import Any
 from mam.broker.bus.mqtt import MqttBus
 from mam.broker.envelope import topics
 from mam.broker.host import process_identity
+from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
@@ -93,7 +94,7 @@ class Root:
         running = nats_server.running(layout.broker)
         assert running is not None
         return MqttBus(
-            nats_server.endpoint(layout.secrets, running.port, "viewer"), topics.root(self.parts.fingerprint)
+            nats_config.endpoint(layout.secrets, running.port, "viewer"), topics.root(self.parts.fingerprint)
         )
 
     @contextmanager

@@ -10,6 +10,7 @@ from mam.broker.envelope import keys
 from mam.broker.errors import FileRefused
 from mam.broker.host import atomic_files
 from mam.broker.host.atomic_files import Durability
+from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 
 
@@ -27,14 +28,14 @@ class BrokerRef:
     def endpoint(self, user: str) -> Endpoint | None:
         """How *user* reaches it, or None where the embedded one never ran. Raises FileRefused, Usage."""
         if self.url and self.users_dir:
-            password = keys.read_private(nats_server.password_file(Path(self.users_dir), user)).decode().strip()
+            password = keys.read_private(nats_config.password_file(Path(self.users_dir), user)).decode().strip()
             own = parse_url(self.url, password, Path(self.ca_file) if self.ca_file else None)
             return own._replace(user=user)
         if self.url:
             password = keys.read_private(Path(self.password_file)).decode().strip() if self.password_file else ""
             return parse_url(self.url, password, Path(self.ca_file) if self.ca_file else None)
         port = nats_server.remembered_port(Path(self.folder))
-        return None if port is None else nats_server.endpoint(Path(self.secrets), port, user)
+        return None if port is None else nats_config.endpoint(Path(self.secrets), port, user)
 
 
 @dataclass(frozen=True)

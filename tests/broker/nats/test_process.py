@@ -15,6 +15,7 @@ import pytest
 
 from mam.broker.errors import MamError
 from mam.broker.host import process_identity
+from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.broker.nats.process import NoServer, PortInUse, Running, ServerFailed
 from mam.wrappers.process import spawn
@@ -45,7 +46,7 @@ def gone(pid: int) -> bool:
 def test_it_answers_as_each_of_its_users_once_it_has_started(embedded):
     running = embedded.start()
     assert nats_server.running(embedded.folder) == running
-    for user in nats_server.USERS:
+    for user in nats_config.USERS:
         embedded.bus(user).wait_ready(30)
 
 
@@ -116,7 +117,7 @@ def _opened(path: Path) -> int:
 
 def test_a_server_whose_starter_died_before_it_noted_it_is_ended_by_the_next_start_and_by_stop(embedded):
     first = embedded.start()
-    until(lambda: (embedded.folder / nats_server.PID_FILE).exists())
+    until(lambda: (embedded.folder / nats_config.PID_FILE).exists())
     (embedded.folder / "server.json").unlink()
 
     second = embedded.start()
@@ -137,7 +138,7 @@ def test_a_second_start_returns_a_server_that_answers_and_no_sooner(embedded, tm
         threading.Timer(1.0, gate.touch).start()  # no second start may return before this
         embedded.start()
         with socket.socket() as probe:
-            answered = probe.connect_ex((nats_server.HOST, port)) == 0
+            answered = probe.connect_ex((nats_config.HOST, port)) == 0
     finally:
         gate.touch()
         first.join()
@@ -145,14 +146,14 @@ def test_a_second_start_returns_a_server_that_answers_and_no_sooner(embedded, tm
 
 
 def test_a_wanted_port_in_use_names_its_holder_and_leaves_it_alone(embedded):
-    with socket.create_server((nats_server.HOST, 0)) as mine:
+    with socket.create_server((nats_config.HOST, 0)) as mine:
         port = mine.getsockname()[1]
         with pytest.raises(PortInUse) as caught:
             embedded.start(port=port)
         assert f"(pid {os.getpid()})" in str(caught.value)
         assert str(port) in str(caught.value)
         assert "MAM_BROKER_PORT" in caught.value.remedy
-        with socket.create_connection((nats_server.HOST, port)):
+        with socket.create_connection((nats_config.HOST, port)):
             mine.accept()[0].close()
     assert nats_server.running(embedded.folder) is None
     assert embedded.lock_is_free()
@@ -160,7 +161,7 @@ def test_a_wanted_port_in_use_names_its_holder_and_leaves_it_alone(embedded):
 
 
 def test_a_client_that_died_with_the_server_is_forgotten_and_a_living_one_is_not(embedded, monkeypatch, inbox):
-    monkeypatch.setattr(nats_server, "FORGOTTEN_AFTER_S", 2)
+    monkeypatch.setattr(nats_config, "FORGOTTEN_AFTER_S", 2)
     streams = embedded.folder / "store" / "jetstream" / "$G" / "streams" / "$MQTT_msgs"
     embedded.start()
     dead = embedded.bus("control")
@@ -192,7 +193,7 @@ def test_the_remembered_port_is_used_again_after_stop(embedded):
 def test_a_remembered_port_that_somebody_took_is_left_to_them(embedded):
     port = embedded.start().port
     nats_server.stop(embedded.folder)
-    with socket.create_server((nats_server.HOST, port)):
+    with socket.create_server((nats_config.HOST, port)):
         running = embedded.start()
         assert running.port != port
         embedded.bus().wait_ready(30)
@@ -225,7 +226,7 @@ def test_a_process_that_only_has_the_pid_of_the_servers_own_pid_file_is_never_en
     embedded.folder.mkdir(mode=0o700)
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
-        (embedded.folder / nats_server.PID_FILE).write_text(f"{child.pid}\n")
+        (embedded.folder / nats_config.PID_FILE).write_text(f"{child.pid}\n")
         assert nats_server.stop(embedded.folder) is False
         assert child.poll() is None
     finally:

@@ -3,6 +3,7 @@
 import pytest
 
 from mam.broker.errors import BrokerUnreachable, MamError
+from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from tests.support import until
 
@@ -114,12 +115,12 @@ def test_a_viewer_hears_everything_below_the_root_and_nothing_else(embedded, inb
 
 def test_no_user_hears_another_control_root_or_the_servers_own_subjects(embedded):
     embedded.start()
-    for user in nats_server.USERS:
+    for user in nats_config.USERS:
         for under in ("mam/ffffffffffff", "$JS/API", "$SYS", "$KV"):
             assert refused(embedded, user, "#", "x", under=under) == ["#", "x"], (user, under)
 
 
-@pytest.mark.parametrize("user", nats_server.USERS)
+@pytest.mark.parametrize("user", nats_config.USERS)
 def test_no_user_reaches_the_servers_storage(embedded, user, inbox):
     """$JS.API deletes and purges streams: what is retained is there after both were asked for, and a restart."""
     embedded.start()
@@ -141,20 +142,20 @@ def test_no_user_reaches_the_servers_storage(embedded, user, inbox):
 
 
 def test_users_and_passwords_are_made_once_and_differ(embedded):
-    made = nats_server.ensure_users(embedded.secrets)
-    assert made.keys() == set(nats_server.USERS)
-    assert nats_server.ensure_users(embedded.secrets) == made
+    made = nats_config.ensure_users(embedded.secrets)
+    assert made.keys() == set(nats_config.USERS)
+    assert nats_config.ensure_users(embedded.secrets) == made
     assert len(set(made.values())) == 3
     assert min(len(password) for password in made.values()) >= 43
 
 
 @pytest.mark.parametrize("half", [b"", b"\n", b"abc"])
 def test_half_a_password_is_never_used(embedded, half):
-    path = nats_server.password_file(embedded.secrets, "control")
+    path = nats_config.password_file(embedded.secrets, "control")
     path.touch(0o600)
     path.write_bytes(half)
     try:
-        passwords = nats_server.ensure_users(embedded.secrets)
+        passwords = nats_config.ensure_users(embedded.secrets)
     except MamError:
         return
     assert len(passwords["control"]) >= 43
@@ -162,10 +163,10 @@ def test_half_a_password_is_never_used(embedded, half):
 
 def test_no_password_shows_in_an_endpoint_a_bus_or_the_servers_log(embedded):
     running = embedded.start()
-    for user, password in nats_server.ensure_users(embedded.secrets).items():
+    for user, password in nats_config.ensure_users(embedded.secrets).items():
         bus = embedded.bus(user)
         bus.wait_ready(30)
-        shown = repr(nats_server.endpoint(embedded.secrets, running.port, user)) + repr(bus)
+        shown = repr(nats_config.endpoint(embedded.secrets, running.port, user)) + repr(bus)
         assert password not in shown + (embedded.folder / "nats.log").read_text()
 
 

@@ -12,6 +12,7 @@ import pytest
 from mam.broker.bus.mqtt import MqttBus
 from mam.broker.envelope import topics
 from mam.broker.host import process_identity
+from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.registry.records import Finding
@@ -170,7 +171,7 @@ def test_a_card_of_a_job_that_nobody_knows_is_cleared_from_the_broker(root: Root
     root.ok("up")
     layout, topic = root.parts.layout, "jobs/job-99999999/state"
     running = until(lambda: nats_server.running(layout.broker))
-    bus = MqttBus(nats_server.endpoint(layout.secrets, running.port, "control"), topics.root(root.parts.fingerprint))
+    bus = MqttBus(nats_config.endpoint(layout.secrets, running.port, "control"), topics.root(root.parts.fingerprint))
     seen: list[bytes] = []
     try:
         bus.subscribe("jobs/+/state", lambda message: seen.append(message.payload) if message.topic == topic else None)

@@ -13,6 +13,7 @@ from mam.broker.bus.mqtt import MqttBus
 from mam.broker.envelope import keys, signing, topics
 from mam.broker.envelope.payloads import Producer
 from mam.broker.envelope.signing import seal
+from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.monitor.broker_supervisor import SUBSCRIBED
@@ -58,7 +59,7 @@ class Flooder:
         self.monitor = psutil.Process(known.process.pid)
         self._buses: dict[str, MqttBus] = {}
         for user in ("runner", "control"):
-            login = nats_server.endpoint(mam.layout.secrets, running.port, user)
+            login = nats_config.endpoint(mam.layout.secrets, running.port, user)
             self._buses[user] = MqttBus(login, topics.root(mam.fingerprint))
             self._buses[user].wait_ready(60)
         self._token, self.job, self._producer = keys.load(mam.layout.job_key(job)), job, Producer("verb")

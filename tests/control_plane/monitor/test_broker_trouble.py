@@ -25,6 +25,7 @@ from mam.broker.bus.url import Endpoint
 from mam.broker.envelope import keys, topics
 from mam.broker.envelope.payloads import Producer
 from mam.broker.envelope.signing import seal
+from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.monitor import broker_supervisor, monitor
@@ -43,7 +44,7 @@ def bus_of(root: Root, user: str = "control") -> MqttBus:
     layout = root.parts.layout
     running = nats_server.running(layout.broker)
     assert running is not None
-    bus = MqttBus(nats_server.endpoint(layout.secrets, running.port, user), topics.root(root.parts.fingerprint))
+    bus = MqttBus(nats_config.endpoint(layout.secrets, running.port, user), topics.root(root.parts.fingerprint))
     bus.wait_ready(30)
     return bus
 
@@ -229,7 +230,7 @@ class TestStrangeClients:
         layout = root.parts.layout
         running = nats_server.running(layout.broker)
         assert running is not None
-        there = nats_server.endpoint(layout.secrets, running.port, "viewer")
+        there = nats_config.endpoint(layout.secrets, running.port, "viewer")
         twin = paho.Client(
             CallbackAPIVersion.VERSION2, client_id=ours._client._client_id.decode(), protocol=paho.MQTTv311
         )
