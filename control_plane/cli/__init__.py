@@ -63,7 +63,7 @@ TEMPORARY = ("demo", "chaos", "bench")
 AGENT_SIDE = ("started", "heartbeat", "progress", "ask", "report")
 
 EXIT_CODES = """exit codes: 0 done · 1 refused or failed · 2 wrong usage or place · 3 reported, but not_pass or failed ·
-4 waited in vain · 5 session busy · 6 broker unreachable · 75 busy, try again · 130 interrupted"""
+4 waited in vain · 5 agent busy · 6 broker unreachable · 75 busy, try again · 130 interrupted"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -17,7 +17,7 @@ from mam.control_plane.sessions.lookup import need_session
 def run(words: list[str]) -> int:
     table = {"create": _create, "list": _list, "show": _show, "attach": _attach, "stop": _stop}
     table |= {"resume": _resume, "send": _send}
-    return choose(words, table, "agent sessions: one agent CLI in one pane each")
+    return choose(words, table, "agents: one agent CLI in one pane each")
 
 
 def _create(words: list[str]) -> int:
@@ -97,7 +97,7 @@ def _open(args: argparse.Namespace, cwd: str | None) -> Mam:
 
 
 def _list(words: list[str]) -> int:
-    args = verb(words, 2, "mam agent list", "all sessions", add_root)
+    args = verb(words, 2, "mam agent list", "all agents", add_root)
     with Mam.open(root=args.root).registry.view() as view:
         sessions = view.sessions()
         busy = {job.session: job for job in view.open_jobs()}
@@ -114,7 +114,7 @@ def _name(parser: Parser) -> None:
 
 def _show(words: list[str]) -> int:
 
-    args = verb(words, 2, "mam agent show writer", "one session in full", _name)
+    args = verb(words, 2, "mam agent show writer", "one agent in full", _name)
     with Mam.open(root=args.root).registry.view() as view:
         session = need_session(view, args.name)
     data = {**tables.session_data(session), "binding": json.loads(session.binding), "args": json.loads(session.args)}
@@ -157,7 +157,7 @@ def _stop(words: list[str]) -> int:
 
     def build(parser: Parser) -> None:
         _name(parser)
-        parser.add_argument("--cwd", "--workspace", metavar="DIR", help="must be the session's own directory")
+        parser.add_argument("--cwd", "--workspace", metavar="DIR", help="must be the agent's own directory")
         parser.add_argument("--force", action="store_true", help="also while a job is open")
         parser.add_argument("--purge", action="store_true", help="remove its conversation and its row as well")
 
@@ -181,8 +181,8 @@ def _resume(words: list[str]) -> int:
 
     def build(parser: Parser) -> None:
         _name(parser)
-        parser.add_argument("--cwd", "--workspace", metavar="DIR", help="must be the session's own directory")
-        parser.add_argument("--rebind", action="store_true", help="take this environment's binding for the session")
+        parser.add_argument("--cwd", "--workspace", metavar="DIR", help="must be the agent's own directory")
+        parser.add_argument("--rebind", action="store_true", help="take this environment's binding for the agent")
         parser.add_argument("--no-wait", action="store_true")
 
     args = verb(words, 2, "mam agent resume writer", "bring an agent back with its conversation", build)

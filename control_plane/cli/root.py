@@ -24,7 +24,7 @@ def _init(words: list[str]) -> int:
         add_root(parser)
         parser.add_argument("--no-git", action="store_true", help="allow a directory without git")
         parser.add_argument("--moved", action="store_true", help="the directory was moved: keep all, correct the paths")
-        parser.add_argument("--copied", action="store_true", help="this is a copy: new fingerprint, no sessions")
+        parser.add_argument("--copied", action="store_true", help="this is a copy: new fingerprint, no agents")
         hooks = parser.add_mutually_exclusive_group()
         hooks.add_argument("--guard", action="store_true", help="hooks that keep commits off its branch")
         hooks.add_argument("--unguard", action="store_true", help="remove those hooks again")

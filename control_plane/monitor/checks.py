@@ -94,7 +94,7 @@ class MonitorChecks:
             return
         job_checks.act(self._registry, ended, [])
         for item in ended:
-            _log.warning("session %s: %s", item.session, item.reason)
+            _log.warning("agent %s: %s", item.session, item.reason)
         sessions_yaml.write(self._mam)
 
     def _ask_one_again(self) -> None:
@@ -181,7 +181,7 @@ class MonitorChecks:
                     continue
                 if current.incarnation == session.incarnation:
                     tx.put(replace(current, pane=pane, updated_at=self._clock()))
-                    _log.warning("session %s: its pane %s was not noted, and is now", session.name, pane)
+                    _log.warning("agent %s: its pane %s was not noted, and is now", session.name, pane)
 
 
 def patience(mam: Mam) -> liveness.Patience:

@@ -223,7 +223,7 @@ class Monitor:
         if version != self._seen_version:
             self._seen_version = version
             if self._inbox.changed_sessions:
-                _log.info("sessions changed: %s", ", ".join(sorted(self._inbox.changed_sessions)))
+                _log.info("agents changed: %s", ", ".join(sorted(self._inbox.changed_sessions)))
                 self._inbox.changed_sessions.clear()
                 sessions_yaml.write(self._mam)
             if self._keeper.bus is not None:

@@ -141,7 +141,7 @@ def _unknown(mam: Mam, place: MuxServer, here: Sequence[Session], panes: Sequenc
             if session is not None and _young(session, now):
                 continue
             text = f"pane {pane.id} is tagged {name}, and " + (
-                f"its row names {session.pane or 'none'}" if session is not None else "there is no such session"
+                f"its row names {session.pane or 'none'}" if session is not None else "there is no such agent"
             )
             # A resume closes what an ended life left, and leaves a living one alone.
             ended = session is not None and session.status not in LIVE

@@ -10,7 +10,7 @@ class UnknownSession(MamError):
 
     code = "unknown_session"
     exit_code = 2
-    message = "there is no agent session {session!r}"
+    message = "there is no agent {session!r}"
     remedy_text = "`mam agent list` shows them"
 
 

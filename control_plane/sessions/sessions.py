@@ -24,7 +24,7 @@ class SessionExists(MamError):
     status: str
 
     code = "session_exists"
-    message = "there is an agent session {session} already ({status})"
+    message = "there is an agent {session} already ({status})"
     remedy_text = "`mam agent resume {session}` continues it; choose another name for a new one"
 
 
