@@ -2,10 +2,12 @@
 
 import contextlib
 import json
+import os
 import secrets
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import Usage
@@ -15,7 +17,8 @@ from mam.control_plane.control_root.context import Mam
 from mam.control_plane.control_root.create import fingerprint, make
 from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs import state as job_state
-from mam.control_plane.registry.records import LIVE, OPEN, Job, Loop, Worktree
+from mam.control_plane.registry.queries import R
+from mam.control_plane.registry.records import LIVE, OPEN, RECORDS, Job, Row, Worktree
 from mam.control_plane.registry.transactions import Transaction
 from mam.control_plane.sessions import runtime
 from mam.wrappers import process
@@ -37,38 +40,45 @@ def moved(mam: Mam) -> None:
     _end_agents(mam)
     with mam.registry.transaction() as tx:
         tx.set_meta("control_root", new)
-        for job in tx.rows(Job):
-            if job.folder.startswith(f"{old}/"):
-                here = replace(job, folder=_there(job.folder, old, new))
-                tx.put(here)
-                if job.archived_at is None:
-                    delegation.write_record(mam.layout, here)
-        for session in tx.sessions():
-            binding = {name: _there(path, old, new) for name, path in json.loads(session.binding).items()}
-            cwd, mux_server = _tree_path_there(session.cwd, old, new), _there(session.mux_server, old, new)
-            tx.put(replace(session, binding=json.dumps(binding), cwd=cwd, mux_server=mux_server))
-        trees = [_tree_there(tree, old, new) for tree in tx.worktrees()]
-        for tree in trees:
-            tx.put(tree)
-        for loop in tx.rows(Loop):
-            folder, place = _there(loop.folder, old, new), _tree_path_there(loop.worktree, old, new)
-            tx.put(replace(loop, folder=folder, worktree=place))
+        for record in RECORDS:
+            if record.path_columns():
+                _correct(mam, tx, record, old, new)
+        trees = tx.worktrees()
     for tree in trees:
         if Path(tree.path, ".git").is_file():
             with contextlib.suppress(GitFailed):  # it is not a worktree any more: `worktree list` shows that
                 git.act(mam.layout.root, "worktree", "repair", "--", tree.path)  # each side names the other's old path
 
 
-def _tree_there(tree: Worktree, old: str, new: str) -> Worktree:
-    return replace(tree, path=_tree_path_there(tree.path, old, new))
+def _correct(mam: Mam, tx: Transaction, record: type[Row], old: str, new: str) -> None:
+    for row in tx.rows(record):
+        here = _relocated(row, old, new)
+        if here == row:
+            continue
+        tx.put(here)
+        if isinstance(here, Job) and here.archived_at is None:
+            delegation.write_record(mam.layout, here)
 
 
-def _tree_path_there(path: str, old: str, new: str) -> str:
-    """A worktree's path: one beside the control root may have been moved along with it, or have stayed."""
-    inside = _there(path, old, new)
-    if inside != path or Path(path).is_dir():
-        return inside
-    return _there(path, f"{old}.worktrees", f"{new}.worktrees")
+def _relocated(row: R, old: str, new: str) -> R:
+    """*row* with each path that its record declares as it is now."""
+    changed = {}
+    for name, in_json in row.path_columns().items():
+        if value := getattr(row, name):
+            changed[name] = json.dumps(_each(json.loads(value), old, new)) if in_json else _there(value, old, new)
+    return replace(row, **changed)
+
+
+def _each(value: Any, old: str, new: str) -> Any:
+    match value:
+        case str():
+            return _there(value, old, new)
+        case list():
+            return [_each(one, old, new) for one in value]
+        case dict():
+            return {name: _each(one, old, new) for name, one in value.items()}
+        case _:
+            return value
 
 
 def _end_agents(mam: Mam) -> None:
@@ -86,8 +96,17 @@ def _end_agents(mam: Mam) -> None:
 
 
 def _there(path: str, old: str, new: str) -> str:
-    """*path* after its control root moved from *old* to *new*; paths outside of it stay."""
-    return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
+    """
+    *path* after its control root moved from *old* to *new*; paths outside of it stay.
+
+    The folder of worktrees beside the control root may have been moved along with it, or have stayed.
+    """
+    beside = f"{old}.worktrees"
+    if path == old or path.startswith(f"{old}/"):
+        return new + path[len(old) :]
+    if (path == beside or path.startswith(f"{beside}/")) and not os.path.lexists(path):
+        return f"{new}.worktrees{path[len(beside) :]}"
+    return path
 
 
 def copied(mam: Mam) -> None:

@@ -1,7 +1,11 @@
 """The rows of the registry, frozen: a change is a new row. Standard library only."""
 
 from dataclasses import dataclass, fields
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
+
+# A column that may hold a path says so by its type: `mam init --moved` corrects those, and no others.
+PathText = Annotated[str, "path"]
+PathsInJson = Annotated[str, "paths in JSON"]  # any string in it may be one; names of members are none
 
 OPEN = ("queued", "waiting_local_directory", "dispatched", "running")
 PRESUMED = ("agent_blocked", "timed_out", "lost")
@@ -25,6 +29,12 @@ class Row:
             _COLUMNS[cls.table] = tuple(field.name for field in fields(cls))
         return _COLUMNS[cls.table]
 
+    @classmethod
+    def path_columns(cls) -> dict[str, bool]:
+        """The columns that may hold paths; True for those that hold them inside JSON."""
+        kinds = {field.name: getattr(field.type, "__metadata__", ()) for field in fields(cls)}
+        return {name: "paths in JSON" in kind for name, kind in kinds.items() if kind}
+
     def values(self) -> tuple[Any, ...]:
         return tuple(getattr(self, name) for name in self.columns())
 
@@ -46,12 +56,12 @@ class Session(Row):
     generation: int
     incarnation: str
     mux: str
-    mux_server: str
+    mux_server: PathText
     pane: str
-    cwd: str
-    program: str
-    args: str
-    binding: str
+    cwd: PathText
+    program: PathText
+    args: PathsInJson
+    binding: PathsInJson
     conversation: str | None
     created_at: int
     updated_at: int
@@ -88,7 +98,7 @@ class Job(Row):
     session: str
     state: str
     attempt: int
-    folder: str
+    folder: PathText
     brief_sha256: str
     started_within_s: float
     deliver_within_s: float
@@ -181,7 +191,7 @@ class Worktree(Row):
     key: ClassVar[tuple[str, ...]] = ("name",)
 
     name: str
-    path: str
+    path: PathText
     branch: str
     base_sha: str
     state: str
@@ -202,7 +212,7 @@ class Loop(Row):
     id: str
     state: str
     generation: int
-    worktree: str
+    worktree: PathText
     branch: str | None
     base_sha: str
     creator: str | None
@@ -212,7 +222,7 @@ class Loop(Row):
     remote: str | None
     test_command: str | None
     title: str
-    folder: str
+    folder: PathText
     checkpoint: str
     created_at: int
     updated_at: int
