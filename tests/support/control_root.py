@@ -16,7 +16,7 @@ from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
-from mam.control_plane.control_root import monitor_process
+from mam.control_plane.control_root import create, monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.database import RegistryUnusable
 from mam.control_plane.registry.transactions import Registry
@@ -34,8 +34,9 @@ class Root:
         self.env: dict[str, str] = {"MAM_MUX": mux, "MAM_HEARTBEAT_S": "1"}
 
     def make(self) -> None:
+        """Make the repository, and in it what `mam init` makes."""
         repository(self.path)
-        assert self.mam("init").code == 0
+        create.make(self.parts.layout)
 
     def mam(self, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, **more: Any) -> Said:
         return run_mam(*words, cwd=cwd or self.path, env={**self.env, **(env or {})}, **more)

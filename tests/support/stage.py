@@ -15,11 +15,14 @@ from mam.control_plane.loops import jobs as loop_jobs
 from mam.control_plane.loops import store as loop_store
 from mam.control_plane.loops.state import LoopState
 from mam.control_plane.registry.records import LIVE, Job, Loop
-from tests.support import MAM, Root, Said, git, until
+from tests.support import Root, Said, git, until
+from tests.support.commands import start_mam
+from tests.support.forked import Verb
 
 REVIEWERS = ("rev-a", "rev-b", "rev-c")
 ACTOR = Path(__file__).with_name("actor.py")
 Step = dict[str, str]
+Child = Verb | subprocess.Popen[str]
 
 
 class Stage:
@@ -28,7 +31,7 @@ class Stage:
         self.plans = root.path.parent / "plans"
         self.plans.mkdir()
         root.env |= {"MAM_SESSION_BUSY_RETRY_S": "0.2"}
-        self.children: list[subprocess.Popen[str]] = []
+        self.children: list[Child] = []
 
     # -- people and places --------------------------------------------------------------------
 
@@ -95,26 +98,14 @@ class Stage:
         words = self.words(tree, loop, *more, reviewers=reviewers)
         return self.root.mam(*words, "--json", stdin=task, timeout_s=150, **how)
 
-    def start(
-        self, tree: Path, loop: str, *more: str, reviewers: Sequence[str] = ("rev-a",), fault: str = ""
-    ) -> "subprocess.Popen[str]":
+    def start(self, tree: Path, loop: str, *more: str, reviewers: Sequence[str] = ("rev-a",), fault: str = "") -> Child:
         """`mam loop run` in a process that the test goes on beside."""
         return self.spawn(*self.words(tree, loop, *more, reviewers=reviewers), fault=fault)
 
-    def spawn(self, *words: str, fault: str = "") -> "subprocess.Popen[str]":
-        task = self.plans / "task.md"
-        task.write_text("look at it\n", "utf-8")
-        environ = {**os.environ, **self.root.env, **({"MAM_FAULT": f"cli@{fault}"} if fault else {})}
-        with task.open() as source:
-            child = subprocess.Popen(
-                [MAM, *words, "--json"],
-                cwd=self.root.path,
-                env=environ,
-                stdin=source,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
+    def spawn(self, *words: str, fault: str = "") -> Child:
+        fault_env = {"MAM_FAULT": f"cli@{fault}"} if fault else {}
+        env = {**self.root.env, **fault_env}
+        child = start_mam(*words, "--json", cwd=self.root.path, env=env, stdin="look at it\n")
         self.children.append(child)
         return child
 

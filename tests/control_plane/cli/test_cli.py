@@ -176,7 +176,7 @@ def test_chaos_without_a_reported_job_is_refused(root: Root) -> None:
 
 
 def processes_in(place: str) -> list[str]:
-    lines = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
+    lines = subprocess.run(["ps", "-ww", "-eo", "args"], capture_output=True, text=True, check=True).stdout.splitlines()
     return [line for line in lines if f"{place}/" in line]
 
 

@@ -1,0 +1,98 @@
+"""Jobs that are tried again, archived, or answered with what was meant for an earlier attempt."""
+
+import json
+import os
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mam.broker.envelope import topics
+from mam.control_plane.jobs import delegate as delegation
+from mam.control_plane.jobs import jobs
+from mam.control_plane.monitor import job_checks
+from mam.control_plane.registry.records import Job
+from tests.support.desk import Desk
+
+
+def test_a_verdict_on_one_attempt_does_not_end_the_next(desk: Desk) -> None:
+    desk.session()
+    job = desk.job()
+    jobs.cancel(desk.mam, job.id)
+    delegation.retry(desk.mam, job.id)
+
+    job_checks.act(desk.mam.registry, [], [job_checks.PresumedEnd(job.id, 1, "lost", "its agent is gone")])
+
+    assert desk.row(job.id).state == "queued"
+
+
+def test_a_retry_that_fails_leaves_the_report_where_it_was(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.session()
+    job = desk.job()
+    desk.take(job.id, desk.report(job))
+
+    def full(*_: Any) -> None:
+        raise OSError(28, "no space left")
+
+    monkeypatch.setattr(delegation, "write_record", full)
+    with pytest.raises(OSError, match="no space"):
+        delegation.retry(desk.mam, job.id)
+
+    assert desk.row(job.id).state == "reported"
+    assert Path(job.report_path).exists()
+
+
+def test_a_report_that_became_a_fifo_holds_up_nobody(desk: Desk) -> None:
+    desk.session()
+    job = desk.job()
+    wire = desk.report(job)
+    Path(job.report_path).unlink()
+    os.mkfifo(job.report_path)
+
+    assert desk.take(job.id, wire) == ["report_altered"]
+
+
+def test_what_comes_while_a_job_is_archived_is_not_deleted_unseen(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    desk.session()
+    job = desk.job()
+    desk.take(job.id, desk.report(job))
+    outcomes: list[str] = []
+    late = desk.wire(job.id, "progress", {"note": "late"})
+    meanwhile = threading.Thread(target=lambda: outcomes.extend(desk.take(job.id, late)))
+    real = jobs._export
+
+    def export(*args: Any) -> None:
+        real(*args)
+        meanwhile.start()
+        time.sleep(0.2)
+
+    monkeypatch.setattr(jobs, "_export", export)
+    jobs.archive(desk.mam, job.id)
+    meanwhile.join()
+
+    assert outcomes[0] in ("expired", "unknown_job")
+    with desk.mam.registry.view() as view:
+        assert view.events(scope=topics.job(job.id)) == []
+
+
+def test_an_archived_job_is_not_tried_again(desk: Desk) -> None:
+    desk.session()
+    job = desk.job()
+    desk.take(job.id, desk.report(job))
+    jobs.archive(desk.mam, job.id)
+
+    with pytest.raises(jobs.JobArchived):
+        delegation.retry(desk.mam, job.id)
+
+    assert desk.row(job.id).state == "reported"
+
+
+def test_a_record_names_the_attempt_of_now(desk: Desk) -> None:
+    desk.session()
+    job: Job = desk.job()
+    jobs.cancel(desk.mam, job.id)
+    delegation.retry(desk.mam, job.id)
+
+    assert json.loads((Path(job.folder) / "job.json").read_text())["attempt"] == 2
