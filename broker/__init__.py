@@ -1,5 +1,5 @@
 """
-What is said between MAM's processes, and how it travels. Imports nothing else of MAM.
+What MAM's processes say to each other, and how it travels. This package imports nothing else of MAM.
 
 Read first: envelope/signing.py (what is said) and bus/protocol.py (how it travels).
 """

@@ -152,6 +152,8 @@ class Usage(MamError):
 
 
 class BadName(MamError):
+    """A name could not be a topic, a file name, or what else it must be as well."""
+
     kind: str
     name: str
     rule: str
@@ -172,10 +174,12 @@ class Busy(MamError):
     code = "busy"
     exit_code = 75  # EX_TEMPFAIL: the same command may work later
     message = "{what} is in use by {holder} (waited {waited_s:g} s)"
-    remedy_text = "try again; a holder that somebody stopped goes on after `kill -CONT` with its pid"
+    remedy_text = "try again; a holder that was stopped goes on after `kill -CONT` with its pid"
 
 
 class BrokerUnreachable(MamError):
+    """The broker did not accept a connection in time, or did not grant what was asked of it."""
+
     url: str
     why: str
 

@@ -1,8 +1,8 @@
 """
-What an agent said and the registry has not settled yet: one file an event. Standard library only.
+Events of an agent that the registry has not settled yet, one file each. Standard library only.
 
-A file appears by rename, so a reader never sees half of one. Its name sorts by
-time; its first line is the logical topic, the rest the exact wire bytes.
+A file appears by rename, so a reader never sees half of it. The names sort by time. The first line is the logical
+topic; the rest is the exact wire bytes.
 """
 
 import os
@@ -16,14 +16,14 @@ from typing import NamedTuple
 from mam.broker.host import atomic_files, fault_points
 from mam.broker.host.atomic_files import Durability
 
-READ_AT_MOST = 512 * 1024  # twice what any event may have
+READ_AT_MOST = 512 * 1024  # twice the size limit of an event
 
 _EVENT = re.compile(r"\d{13}-([0-9a-f]{32})\.event")
 _BEAT = re.compile(r"\d{13}-([0-9a-f]{32})\.beat")
 
 
 class Spooled(NamedTuple):
-    """One file of a spool. *beat* marks a heartbeat: sent once, never settled."""
+    """One file of a spool, with its content. *beat* marks a heartbeat, which is sent once and never settled."""
 
     path: Path
     id: str
@@ -33,7 +33,7 @@ class Spooled(NamedTuple):
 
 
 class SpoolEntry(NamedTuple):
-    """One file of a spool, known by its name only."""
+    """One file of a spool, without its content."""
 
     path: Path
     id: str
@@ -44,21 +44,25 @@ def write(folder: Path, event_id: str, topic: str, wire: bytes, *, beat: bool = 
     """
     Keep one event until it is settled.
 
-    When this returns, the event survives a crash of every process and of the
-    machine (a beat only of processes: it is not worth an fsync).
+    When this returns, the event survives a crash of every process and of the machine. A beat survives only a crash of
+    processes: it is not worth an fsync.
 
     Raises:
-        OSError: Nothing was kept; where only the last fsync failed the file may
-            be there all the same, and writing the same id again is harmless.
+        OSError: Nothing was kept. Where only the last fsync failed, the file may be there all the same. Writing the
+            same id again is harmless.
     """
     target = folder / f"{time.time_ns() // 1_000_000:013d}-{event_id}.{'beat' if beat else 'event'}"
-    durability = Durability.PROCESS if beat else Durability.NAME  # an event is told as kept when this returns
+    durability = Durability.PROCESS if beat else Durability.NAME  # the caller tells an agent that the event is kept
     atomic_files.write(target, topic.encode() + b"\n" + wire, durability, point="spool.rename")
     return target
 
 
 def entries(folder: Path) -> list[SpoolEntry]:
-    """What waits in *folder*, oldest first, by name alone: cheap also when thousands wait. No folder: nothing."""
+    """
+    Return what waits in *folder*, oldest first; nothing where there is no such folder.
+
+    No file is opened, so this is cheap also while thousands wait.
+    """
     try:
         names = sorted(os.listdir(folder))
     except OSError:
@@ -74,9 +78,9 @@ def entries(folder: Path) -> list[SpoolEntry]:
 
 def load(entry: SpoolEntry) -> Spooled | None:
     """
-    The content of an entry; None where it vanished meanwhile, or is no file (a FIFO would hold up every reader).
+    Return the content of an entry; None where the file has vanished or is not a plain one (a FIFO would block).
 
-    Of a file that is larger than any event only so much is read that it is refused for that.
+    A file that is larger than any event is read only as far as its refusal needs.
     """
     try:
         descriptor = os.open(entry.path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -92,7 +96,7 @@ def load(entry: SpoolEntry) -> Spooled | None:
 
 
 def pending(folder: Path) -> Iterator[Spooled]:
-    """What waits in *folder*, oldest first, with its content."""
+    """Yield what waits in *folder*, oldest first, with its content."""
     for entry in entries(folder):
         item = load(entry)
         if item is not None:
@@ -100,7 +104,7 @@ def pending(folder: Path) -> Iterator[Spooled]:
 
 
 def settle(folder: Path, event_ids: set[str]) -> int:
-    """Drop the events with these ids and return how many there were. Settling twice is harmless."""
+    """Remove the events with these ids, and return how many there were. Settling twice is harmless."""
     dropped = 0
     for entry in entries(folder):
         if entry.id in event_ids and entry.path.is_file():
@@ -110,7 +114,7 @@ def settle(folder: Path, event_ids: set[str]) -> int:
 
 
 def bury(item: Spooled | SpoolEntry, dead: Path) -> Path:
-    """Set aside what nobody could authenticate; `doctor` and `why` name it, nothing deletes it."""
+    """Set aside an event that could not be authenticated. `mam doctor` and `mam why` name it; MAM never deletes it."""
     dead.mkdir(mode=0o700, exist_ok=True)
     target = dead / item.path.name
     fault_points.point("spool.bury")
@@ -119,7 +123,7 @@ def bury(item: Spooled | SpoolEntry, dead: Path) -> Path:
 
 
 def wake(fifo: Path) -> bool:
-    """Nudge the reader of *fifo*; False where nobody reads. A lost nudge only costs the reader's next look."""
+    """Wake the reader of *fifo*; False where no process reads. After a lost wake, the reader looks a little later."""
     try:
         descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
     except OSError:
@@ -127,7 +131,7 @@ def wake(fifo: Path) -> bool:
     try:
         os.write(descriptor, b"!")
     except OSError:
-        return False  # full: the reader has nudges enough
+        return False  # the pipe is full: the reader will wake anyway
     finally:
         os.close(descriptor)
     return True

@@ -1,8 +1,8 @@
 """
-A bus on a bad day: messages lost, doubled, overtaken, by seed. A shipped double around any other bus.
+A bus on a bad day: it loses, doubles and reorders messages, by a seed. A shipped double around any other bus.
 
-Nothing may rest on the bus (see bus.py), so whatever runs over this one must
-end as it does over a good one, only later.
+No part of MAM may rest on the bus (see protocol.py). So everything that runs over this one must end as it does over a
+good one, only later.
 """
 
 import random
@@ -13,7 +13,7 @@ from mam.broker.errors import Usage
 
 
 class Impairment(NamedTuple):
-    """Chances from 0 to 1 for each message that is published."""
+    """Chances from 0 to 0.9 for each message that is published."""
 
     seed: int = 1
     loss: float = 0.0
@@ -22,7 +22,7 @@ class Impairment(NamedTuple):
 
 
 def parse(text: str) -> Impairment | None:
-    """Read ``seed=1,loss=0.2,duplicate=0.2,reorder=0.2``; None for an empty text. Raises Usage."""
+    """Return what ``seed=1,loss=0.2,duplicate=0.2,reorder=0.2`` says; None for an empty text. Raises Usage."""
     if not text.strip():
         return None
     given: dict[str, float] = {}
@@ -40,7 +40,7 @@ def parse(text: str) -> Impairment | None:
 
 
 class ImpairedBus:
-    """*bus* with bad weather for what is published; what is received comes as it comes."""
+    """A Bus that impairs what is published through it. What it receives stays as it is."""
 
     def __init__(self, bus: Bus, weather: Impairment, who: str) -> None:
         self._bus, self._weather = bus, weather
@@ -56,14 +56,14 @@ class ImpairedBus:
         return self._bus.unanswered
 
     def publish(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False) -> bool:
-        """As the bus underneath; True as well for what was lost on the way, since nobody could know."""
+        """Publish, lose or hold back. Returns True also for a lost message: its sender could not know either."""
         if not self._bus.connected:
             return False
         roll = self._chance.random
         if roll() < self._weather.loss:
             return True
         if roll() < self._weather.reorder:
-            self._held.append((topic, payload, qos, retain))  # overtaken by the next; the last one of all is lost
+            self._held.append((topic, payload, qos, retain))  # sent after the next one; the very last is lost
             return True
         sent = self._bus.publish(topic, payload, qos=qos, retain=retain)
         if roll() < self._weather.duplicate:

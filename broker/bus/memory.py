@@ -1,4 +1,4 @@
-"""Bus in one process: the same bytes, retained copies and wills as the real one. A shipped double."""
+"""A bus inside one process, with the same bytes, retained messages and wills as the real one. A shipped double."""
 
 import contextlib
 import logging
@@ -15,7 +15,7 @@ _log = logging.getLogger("mam.bus")
 
 
 class MemoryBroker:
-    """What the buses of one test or one process share. One thread delivers, in order of publishing."""
+    """What several MemoryBus objects share. One thread delivers all messages, in the order of publishing."""
 
     def __init__(self) -> None:
         self.retained: dict[str, bytes] = {}
@@ -26,6 +26,7 @@ class MemoryBroker:
         self._thread.start()
 
     def send(self, topic: str, payload: bytes, retain: bool) -> None:
+        """Queue a message for all subscribers. With *retain*, later ones get it too; an empty one ends that."""
         if retain and payload:
             self.retained[topic] = payload
         elif retain:
@@ -36,6 +37,7 @@ class MemoryBroker:
                     self.enqueue(handler, Message(topic, payload, retained=False))
 
     def enqueue(self, handler: Handler, message: Message) -> None:
+        """Queue one delivery."""
         self._queue.put(lambda: handler(message))
 
     def call(self, hook: Callable[[], None]) -> None:
@@ -43,12 +45,13 @@ class MemoryBroker:
         self._queue.put(hook)
 
     def drain(self) -> None:
-        """Return when everything sent so far was delivered."""
+        """Wait until everything that was sent so far has been delivered."""
         done = threading.Event()
         self._queue.put(done.set)
         done.wait()
 
     def close(self) -> None:
+        """Deliver what is queued and end the thread."""
         self._queue.put(None)
         self._thread.join()
 

@@ -1,10 +1,9 @@
 """
-Bus over paho-mqtt, MQTT 3.1.1, with its known traps closed.
+A Bus over paho-mqtt, MQTT 3.1.1, with the known traps of paho closed.
 
-Each line below that looks odd closes one of them: no TCP_NODELAY (35 ms instead
-of 2.4 ms a round trip), callbacks whose exceptions end the network thread,
-publishes that queue in memory while offline, subscriptions lost on reconnect,
-CONNECT without CONNACK, SUBACKs that refuse.
+Each line below that looks odd closes one trap: no TCP_NODELAY (35 ms instead of 2.4 ms a round trip), callbacks whose
+exceptions end the network thread, publishes that queue in memory while offline, subscriptions that a reconnect loses,
+a CONNECT without CONNACK, a SUBACK that refuses.
 """
 
 import logging
@@ -33,7 +32,7 @@ MAX_QUEUED = 2000
 
 
 class MqttBus:
-    """A Bus over one MQTT connection that comes back by itself (after 1 to 10 s)."""
+    """A Bus over one MQTT connection. After a loss it connects again by itself, every 1 to 10 s."""
 
     def __init__(
         self,
@@ -113,7 +112,7 @@ class MqttBus:
         self._ready_connection = False
 
     def drop(self) -> None:
-        """End the connection as a crash would: no goodbye, so the broker sends the will."""
+        """End the connection as a crash would. The broker gets no goodbye, so it sends the will."""
         self._closed = True
         self._client.loop_stop()
         sock = self._client.socket()

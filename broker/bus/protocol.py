@@ -1,11 +1,11 @@
-"""The Bus protocol: what MAM asks of a message bus, and no more."""
+"""The Bus protocol: everything that MAM needs of a message bus."""
 
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
 
 class Message(NamedTuple):
-    """One delivery. *topic* is logical (below the root); *retained* marks a copy from the broker's cache."""
+    """One delivered message. *topic* is logical (below the root). *retained* marks a copy that the broker had kept."""
 
     topic: str
     payload: bytes
@@ -16,7 +16,7 @@ Handler = Callable[[Message], None]
 
 
 class Will(NamedTuple):
-    """What the broker says for a client that died without saying goodbye; retained."""
+    """The retained message that the broker publishes for a client whose connection ended without a goodbye."""
 
     topic: str
     payload: bytes
@@ -24,32 +24,34 @@ class Will(NamedTuple):
 
 class Bus(Protocol):
     """
-    A road, not a memory: nothing that must survive rests on it.
+    A connection to a message bus. It may lose, double and reorder messages: what must survive is kept elsewhere.
 
-    A handler runs on the bus's own thread, so it must only enqueue. An
-    exception in a handler is logged and ends neither the bus nor the handler.
+    A handler runs on the thread of the bus, so it must return at once: enqueue, and nothing else. An exception in a
+    handler is logged, and ends neither the bus nor the handler.
     """
 
     @property
-    def connected(self) -> bool: ...
+    def connected(self) -> bool:
+        """Whether the broker has accepted the connection of this moment."""
+        ...
 
     @property
     def unanswered(self) -> int:
-        """How many connections in a row ended without the broker's word for anything that was published on them."""
+        """How many connections in a row ended before the broker acknowledged anything that was published on them."""
         ...
 
     def publish(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False) -> bool:
-        """Hand *payload* to a live connection; False, with nothing kept, where there is none."""
+        """Give *payload* to the live connection. Returns False, and keeps nothing, where there is none."""
         ...
 
     def subscribe(self, pattern: str, handler: Handler) -> None:
-        """Deliver what matches *pattern* (MQTT wildcards) to *handler*, again after every reconnect."""
+        """Call *handler* for each message on a topic that matches *pattern* (MQTT wildcards), also after reconnects."""
         ...
 
     def wait_ready(self, wait_s: float) -> None:
-        """Return once connected with every subscription granted; raise BrokerUnreachable."""
+        """Wait until it is connected and all subscriptions are granted. Raises BrokerUnreachable after *wait_s*."""
         ...
 
     def close(self, *, flush_s: float = 2.0) -> None:
-        """Send what was handed over, say goodbye (no will), and leave. Closing twice is harmless."""
+        """Send what was published, for at most *flush_s*, and say goodbye: no will is sent. Twice is harmless."""
         ...

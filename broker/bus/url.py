@@ -1,4 +1,4 @@
-"""Where a broker is: the URL that a person writes, taken apart. Standard library only."""
+"""The address of a broker: the URL that a person writes, taken apart. Standard library only."""
 
 from ipaddress import ip_address
 from pathlib import Path
@@ -9,7 +9,7 @@ from mam.broker.errors import Usage
 
 
 class Endpoint(NamedTuple):
-    """Where a broker is and who we are there. The password never shows in a repr."""
+    """The address of a broker and the user to log in as. The password does not show in its repr."""
 
     host: str
     port: int
@@ -23,12 +23,13 @@ class Endpoint(NamedTuple):
 
     @property
     def url(self) -> str:
+        """The address as a person writes it, without the password."""
         user = f"{self.user}@" if self.user else ""
         return f"mqtt{'s' if self.tls else ''}://{user}{self.host}:{self.port}"
 
     @property
     def loopback(self) -> bool:
-        """Whether nothing leaves this machine. A name other than localhost is never looked up for that."""
+        """Whether no message leaves this machine. No name is looked up: only localhost counts as such."""
         try:
             return ip_address(self.host).is_loopback
         except ValueError:
@@ -37,9 +38,9 @@ class Endpoint(NamedTuple):
 
 def parse_url(url: str, password: str = "", ca_file: Path | None = None) -> Endpoint:
     """
-    Read ``mqtt[s]://user@host:port``. Raises Usage.
+    Return the parts of ``mqtt[s]://user@host:port``. Raises Usage for another form.
 
-    A password inside the URL is refused: URLs end up in process lists and logs.
+    A password inside the URL is refused, since URLs end up in process lists and logs.
     """
     try:
         parts = urlsplit(url)

@@ -1,8 +1,8 @@
 """
 The event union: every fact that crosses a process border, checked where foreign bytes enter.
 
-The members of a body are exact; unknown members of ``data`` are ignored and an
-unknown kind is kept without effect, so that versions can mix on one bus.
+A body must have exactly its members. Unknown members of ``data`` are ignored, and an event of an unknown kind is kept
+without effect, so that versions can mix on one bus.
 """
 
 from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
@@ -31,7 +31,7 @@ Verdict = Literal["pass", "not_pass"]
 
 
 class Body(BaseModel):
-    """What every signed message carries; ``ts`` is the sender's clock in ms, never used for order."""
+    """The members of every signed message. ``ts`` is the sender's clock in ms since 1970; it must not decide order."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -43,12 +43,16 @@ class Body(BaseModel):
 
 
 class JobEvent(Body):
+    """A fact about one attempt of a job, counted from 1."""
+
     job: JobId
     attempt: Annotated[int, Field(ge=1, lt=MAX_SEQ)]
     seq: Annotated[int, Field(ge=0, lt=MAX_SEQ)]
 
 
 class SessionMessage(Body):
+    """A message from or to the runner of one agent. *attempt* is 0 where it belongs to no job."""
+
     session: SessionName
     job: JobId | None
     attempt: Annotated[int, Field(ge=0, lt=MAX_SEQ)]
@@ -56,6 +60,8 @@ class SessionMessage(Body):
 
 
 class Card(Body):
+    """A retained state. Of two cards on one topic, the one with the higher *generation* counts."""
+
     generation: Annotated[int, Field(ge=0, lt=MAX_SEQ)]
 
 
@@ -63,28 +69,32 @@ B = TypeVar("B", bound=Body)
 
 
 class Data(BaseModel):
-    # A newer MAM may say more than this one understands.
+    """The root of what a message says beyond its frame."""
+
+    # A newer MAM may send members that this one does not know.
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
 
 class Started(Data):
+    """The agent has begun with the job. *heartbeat_s* is set where the agent sends heartbeats by a timer."""
+
     cwd: Text = ""
-    heartbeat_s: Annotated[int, Field(ge=1, le=86_400)] | None = (
-        None  # set where a timer of the agent's own sends heartbeats
-    )
+    heartbeat_s: Annotated[int, Field(ge=1, le=86_400)] | None = None
 
 
 class Heartbeat(Data):
-    pass
+    """The agent still works on the job."""
 
 
 class Progressed(Data):
+    """How far the agent has come, in its own words."""
+
     note: Text
     percent: Annotated[int, Field(ge=0, le=100)] | None = None
 
 
 class Asked(Data):
-    """A question to whoever leads the work; *fallback* answers it when *timeout_s* is over."""
+    """A question to the person who leads the work. *fallback* becomes the answer after *timeout_s*."""
 
     question_id: Annotated[str, Field(pattern=r"^[0-9a-f]{12}\z")]
     question: Annotated[str, Field(min_length=1, max_length=4000)]
@@ -94,6 +104,8 @@ class Asked(Data):
 
 
 class Report(Data):
+    """The end of an attempt. The report file must have this digest and size; the shas say what a review looked at."""
+
     result: JobResult
     verdict: Verdict | None = None
     report_sha256: Sha256
@@ -104,19 +116,21 @@ class Report(Data):
 
 
 class Cancelled(Data):
+    """The job was ended by a person or by its loop."""
+
     reason: Text = ""
 
 
 class FreeText(Data):
-    """Free text for an agent's composer, outside of any job."""
+    """Text for an agent's composer that belongs to no job."""
 
     prompt: Annotated[str, Field(max_length=60_000)]
     deliver_within_s: Annotated[int, Field(ge=1, lt=MAX_SEQ)]
-    expires_at: Count | None = None  # by the clock of the host that both ends share; then its sender has given up
+    expires_at: Count | None = None  # ms since 1970, by the clock of the host that both ends share
 
 
 class Dispatch(FreeText):
-    """The prompt of one attempt; the runner hands it over only while the brief is the one that was signed."""
+    """The prompt of one attempt. The runner must not deliver it once the brief's file has another digest."""
 
     brief_path: str
     brief_sha256: Sha256
@@ -124,15 +138,21 @@ class Dispatch(FreeText):
 
 
 class Cancel(Data):
+    """The runner must no longer deliver the job's prompt."""
+
     reason: Text = ""
 
 
 class SettledItem(Data):
+    """One event that the registry has recorded or refused for good."""
+
     id: Hex32
     outcome: str
 
 
 class Settled(Data):
+    """Events that the runner can remove from its spool."""
+
     items: list[SettledItem]
 
 
@@ -143,6 +163,8 @@ DeliveryReason = Literal[
 
 
 class DeliveryReport(Data):
+    """How far a prompt has come on its way into the agent's composer. *evidence* is what the screen showed."""
+
     state: DeliveryState
     reason: DeliveryReason = ""
     evidence: Text = ""
@@ -154,15 +176,19 @@ SignalName = Literal[
 
 
 class Signal(Data):
+    """Something that a runner, or a hook of the agent's CLI, noticed. A member that its name does not need is unset."""
+
     name: SignalName
     state: str = ""
     evidence: Text = ""
-    incarnation: str | None = None  # which life of the session is meant
+    incarnation: str | None = None  # the life of the session that is meant
     exit_code: Annotated[int, Field(gt=-(2**31), lt=2**31)] | None = None
     conversation_id: str | None = None
 
 
 class Presence(Data):
+    """Whether the runner of an agent is connected, and which processes the runner and the agent are."""
+
     online: bool
     incarnation: str
     pid: Count
@@ -186,14 +212,14 @@ RUNTIME_DATA: dict[str, type[Data]] = {"delivery": DeliveryReport, "signal": Sig
 
 
 class CheckedEvent(NamedTuple, Generic[B]):
-    """A checked message: its frame, and its data where the kind is known."""
+    """A checked message. *data* is None where this version does not know the kind."""
 
     frame: B
     data: Data | None
 
 
 def check(frame_type: type[B], kinds: dict[str, type[Data]], body: dict[str, object]) -> CheckedEvent[B]:
-    """Turn a parsed body into an event. Raises EventRefused("schema")."""
+    """Return the event of a parsed body. Raises EventRefused with the outcome "schema"."""
     try:
         frame = frame_type.model_validate(body)
         data_type = kinds.get(frame.kind)

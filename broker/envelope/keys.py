@@ -1,4 +1,4 @@
-"""Secret key files: made once, private from the first byte, refused when anybody else could read them."""
+"""Secret key files: made once, private from the first byte, and refused where other users could read them."""
 
 import hashlib
 import hmac
@@ -16,12 +16,16 @@ KEY_BYTES = 32
 
 
 class KeyMissing(FileUnusable):
+    """The key file does not exist."""
+
     code = "key_missing"
     message = "there is no key at {path}"
     remedy_text = "the job was archived, or the control root moved: `mam doctor` tells which"
 
 
 class SecretPermissions(FileUnusable):
+    """Other users could read or replace the secret file, so its content must not be used."""
+
     why: str
 
     code = "secret_permissions"
@@ -31,10 +35,9 @@ class SecretPermissions(FileUnusable):
 
 def create(path: Path) -> bytes:
     """
-    Make a new key of 32 random bytes, stored as hex, mode 0600, and return it.
+    Make a new key of 32 random bytes at *path* (as hex, mode 0600), and return it.
 
-    The file is never readable by others, not even for a moment, and an
-    existing one is never replaced (FileExistsError).
+    Other users can read the file at no moment. Raises FileExistsError, and OSError where the disk refuses.
     """
     token = secrets.token_bytes(KEY_BYTES)
     # Half a key would be refused for ever.
@@ -47,8 +50,8 @@ def read_private(path: Path) -> bytes:
     Return the content of a secret file of at most 4 KiB.
 
     Raises:
-        KeyMissing: There is none.
-        SecretPermissions: It is a link, belongs to another user, or others may read it.
+        KeyMissing: The file does not exist.
+        SecretPermissions: It is a link, it belongs to another user, or others may read it.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
@@ -70,7 +73,7 @@ def read_private(path: Path) -> bytes:
 
 
 def load(path: Path) -> bytes:
-    """Return the key that *create* made; raises what read_private raises, and FileRefused on foreign content."""
+    """Return the key that *create* made. Raises what *read_private* raises, and FileRefused for other content."""
     text = read_private(path).strip()
     try:
         token = bytes.fromhex(text.decode("ascii"))
@@ -83,5 +86,5 @@ def load(path: Path) -> bytes:
 
 @lru_cache(maxsize=4096)
 def derive(token: bytes, use: str, scope: str) -> bytes:
-    """The MAC key for one *use* inside one *scope*; the stored token itself never signs anything."""
+    """Return the MAC key for one *use* inside one *scope*. The stored token itself signs nothing."""
     return hmac.digest(token, f"mam/v1/{use}\0{scope}".encode(), hashlib.sha256)

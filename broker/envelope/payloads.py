@@ -1,29 +1,30 @@
-"""The bodies of messages, before they are sealed. Standard library only: an agent's verbs pay for every import."""
+"""The bodies of messages, before they are sealed. Standard library only, since agents' verbs import it."""
 
 import itertools
 import secrets
 import time
 from collections.abc import Mapping
 
-# What an agent CLI's own hooks say, by `mam agent-signal`.
+# The signals that the hooks of an agent's CLI send, by `mam agent-signal`.
 HOOK_SIGNALS = ("permission", "permission_answered", "turn_ended")
 
 
 def new_id() -> str:
-    """A random event id: 32 hex."""
+    """Return a random event id of 32 hex digits."""
     return secrets.token_hex(16)
 
 
 def now_ms() -> int:
+    """Return the wall clock in ms since 1970."""
     return time.time_ns() // 1_000_000
 
 
 class Producer:
     """
-    One incarnation of one speaker: a random name and its own count of messages.
+    One sender in one process: a random name and a count of its messages.
 
-    (scope, attempt, producer, seq) is the slot by which the registry knows a
-    repeated message, so no count has to survive a crash.
+    The registry recognises a repeated message by (scope, attempt, producer, seq). A sender that starts again takes a
+    new name, so the count need not survive a crash.
     """
 
     def __init__(self, role: str) -> None:
@@ -31,6 +32,7 @@ class Producer:
         self._seq = itertools.count()
 
     def job_event(self, job: str, attempt: int, kind: str, data: Mapping[str, object]) -> dict[str, object]:
+        """Return the body of the next event about an attempt of *job*."""
         return {
             "id": new_id(),
             "job": job,
@@ -45,6 +47,7 @@ class Producer:
     def session_message(
         self, session: str, kind: str, data: Mapping[str, object], *, job: str | None = None, attempt: int = 0
     ) -> dict[str, object]:
+        """Return the body of the next message from or to the runner of *session*."""
         return {
             "id": new_id(),
             "session": session,
@@ -58,6 +61,7 @@ class Producer:
         }
 
     def card(self, kind: str, generation: int, data: Mapping[str, object]) -> dict[str, object]:
+        """Return the body of a retained state. It carries no count: its *generation* decides."""
         return {
             "id": new_id(),
             "kind": kind,

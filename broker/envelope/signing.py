@@ -1,9 +1,8 @@
 """
 seal and unseal: the envelope `mam-event/1`. Standard library only.
 
-The exact bytes are signed, nothing is canonicalised, and a body is parsed only
-after its MAC held. Which key is right follows from the topic, never from the
-message.
+The signature covers the exact bytes; nothing is canonicalised. A body is parsed only after its signature was found
+right. The topic decides which key must have signed; the message does not.
 """
 
 import base64
@@ -20,7 +19,7 @@ from mam.broker.errors import MamError
 MAX_WIRE_BYTES = 256 * 1024
 _SIG_PREFIX = "v1,"
 
-# Refusals before the MAC held say nothing about who spoke; those after it do.
+# Outcomes before the signature was checked: they prove nothing about the sender. The other outcomes do.
 UNAUTHENTICATED = frozenset(
     {"too_large", "malformed", "unsupported_version", "bad_topic", "unknown_job", "unknown_key", "bad_signature"}
 )
@@ -28,11 +27,10 @@ UNAUTHENTICATED = frozenset(
 
 class EventRefused(MamError):
     """
-    A message is not what it claims to be.
+    A message was not accepted.
 
-    ``outcome`` is one of UNAUTHENTICATED, or an authenticated one: schema,
-    binding_mismatch, expired, unknown_attempt, stale_attempt, equivocation,
-    report_altered. The payload is never part of the error.
+    *outcome* is one of UNAUTHENTICATED; or the signature was right, and it is one of schema, binding_mismatch, expired,
+    unknown_attempt, stale_attempt, equivocation, report_altered. The error never holds the payload.
     """
 
     outcome: str
@@ -43,11 +41,12 @@ class EventRefused(MamError):
 
 
 def refuse(outcome: str, detail: str = "") -> NoReturn:
+    """Raise EventRefused."""
     raise EventRefused(outcome=outcome, detail=detail)
 
 
 class Wrapper(NamedTuple):
-    """An envelope whose form is right and whose signature nobody has looked at yet."""
+    """An envelope whose form is right. Its signature was not checked yet."""
 
     kid: str
     body: bytes
@@ -55,7 +54,7 @@ class Wrapper(NamedTuple):
 
 
 def _pae(*parts: bytes) -> bytes:
-    """Length-prefixed, so that no two lists of parts make the same bytes."""
+    """Return *parts* as bytes, each with its length before it, so that two different lists never give the same."""
     out = [b"MAM1", len(parts).to_bytes(8, "little")]
     for part in parts:
         out += (len(part).to_bytes(8, "little"), part)
@@ -76,7 +75,7 @@ def _unb64(text: str) -> bytes:
         data = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)
     except (binascii.Error, ValueError):
         refuse("malformed", "base64")
-    if _b64(data) != text:  # spare bits and padding would make a second spelling of one message
+    if _b64(data) != text:  # with spare bits or padding, one message would have a second spelling
         refuse("malformed", "base64 is not canonical")
     return data
 
@@ -90,7 +89,8 @@ def seal(body: Mapping[str, object], *, token: bytes, use: str, scope: str, topi
     """
     Return the wire bytes of *body*, bound to *topic* and signed with the key for (*use*, *scope*).
 
-    Lone surrogates become ``?``; what a reader would refuse (floats, keys that collide) raises ValueError.
+    Lone surrogates become ``?``. Raises ValueError for what a reader would refuse: floats, a key that stands twice,
+    more than MAX_WIRE_BYTES.
     """
     data = json.dumps(body, separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode("utf-8", "replace")
     _DECODER.decode(data.decode())
@@ -101,7 +101,7 @@ def seal(body: Mapping[str, object], *, token: bytes, use: str, scope: str, topi
 
 
 def unwrap(wire: bytes) -> Wrapper:
-    """Check size and form of an envelope. Raises EventRefused; the body stays unread."""
+    """Return the parts of an envelope whose size and form are right. The body is not parsed. Raises EventRefused."""
     if len(wire) > MAX_WIRE_BYTES:
         refuse("too_large", f"{len(wire)} bytes")
     members = _strict_json(wire, "malformed")
@@ -122,11 +122,11 @@ def unwrap(wire: bytes) -> Wrapper:
 
 def unseal(wire: bytes, *, keyring: Mapping[str, bytes], use: str, scope: str, topic: str) -> dict[str, object]:
     """
-    Open a signed message: the parsed body, or EventRefused.
+    Return the parsed body of a signed message. Raises EventRefused.
 
     Args:
-        keyring: The tokens of this scope by kid; all of them are accepted.
-        topic: The logical topic it arrived on, below the root.
+        keyring: The tokens of this scope by key id. Each of them is accepted.
+        topic: The logical topic (below the root) on which the message arrived.
     """
     wrapper = unwrap(wire)
     token = keyring.get(wrapper.kid)
@@ -152,7 +152,7 @@ def _no_number(text: str) -> NoReturn:
     raise ValueError(f"{text[:20]} is not allowed")
 
 
-# Built once: json.loads with hooks makes a decoder a call.
+# Built once: json.loads with hooks would build a decoder for each call.
 _DECODER = json.JSONDecoder(
     object_pairs_hook=_no_duplicates, parse_float=_no_number, parse_constant=_no_number, strict=True
 )
@@ -162,7 +162,7 @@ def _strict_json(data: bytes, outcome: str) -> object:
     try:
         text = data.decode("utf-8")
         value = _DECODER.decode(text)
-        if "\\u" in text:  # an escaped half of a surrogate pair could be stored nowhere
+        if "\\u" in text:  # an escaped half of a surrogate pair could not be stored
             json.dumps(value, ensure_ascii=False).encode("utf-8")
     except (ValueError, RecursionError) as error:
         refuse(outcome, type(error).__name__)

@@ -1,4 +1,4 @@
-"""Event to topic and back; the only topic strings. Standard library only."""
+"""Topics: built from ids and taken apart again. All topic strings of MAM stand here. Standard library only."""
 
 import re
 from typing import Literal, NamedTuple
@@ -13,42 +13,49 @@ TopicKind = Literal["job", "inbox", "events", "presence", "job_state", "loop_sta
 
 
 class Address(NamedTuple):
-    """A logical topic, taken apart: *owner* is a job id, a session name, a loop id, or empty."""
+    """A logical topic, taken apart. *owner* is a job id, a session name, a loop id, or empty."""
 
     place: TopicKind
     owner: str
 
 
 def root(fingerprint: str) -> str:
-    """The prefix under which everything of one control root lies."""
+    """Return the prefix of all topics of one control root."""
     return f"mam/{fingerprint}"
 
 
 def job(job_id: str) -> str:
+    """Return the topic of all events about a job."""
     return f"jobs/{job_id}"
 
 
 def job_state(job_id: str) -> str:
+    """Return the topic of a job's retained state."""
     return f"jobs/{job_id}/state"
 
 
 def loop_state(loop_id: str) -> str:
+    """Return the topic of a loop's retained state."""
     return f"loops/{loop_id}/state"
 
 
 def inbox(session: str) -> str:
+    """Return the topic of messages to the runner of an agent."""
     return f"agents/{session}/inbox"
 
 
 def events(session: str) -> str:
+    """Return the topic of messages from the runner of an agent."""
     return f"agents/{session}/events"
 
 
 def presence(session: str) -> str:
+    """Return the topic that says whether the runner of an agent is connected; retained, and set by its will."""
     return f"agents/{session}/presence"
 
 
 def probe(user: str) -> str:
+    """Return the topic on which a broker user's rights are tried."""
     return f"probe/{user}"
 
 
@@ -59,7 +66,7 @@ _AGENT_PLACES: dict[str, TopicKind] = {"inbox": "inbox", "events": "events", "pr
 
 
 def parse(logical: str) -> Address | None:
-    """Take a logical topic apart, or return None where it is none of MAM's."""
+    """Return the parts of a logical topic, or None for a topic that is not one of MAM's."""
     match logical.split("/"):
         case ["jobs", job_id] if JOB_ID.fullmatch(job_id):
             return Address("job", job_id)
@@ -79,14 +86,14 @@ def parse(logical: str) -> Address | None:
 
 
 def check_job_id(job_id: str) -> str:
-    """Return *job_id*, or raise BadName: ids are topics and file names at once."""
+    """Return *job_id*, or raise BadName. An id is also a topic and a file name."""
     if not JOB_ID.fullmatch(job_id):
         raise BadName(kind="job", name=job_id, rule="8 to 64 of a-z 0-9 _ -, starting with a letter or digit")
     return job_id
 
 
 def check_name(name: str, kind: str = "session") -> str:
-    """Return *name*, or raise BadName: names are topics, file names and pane titles at once."""
+    """Return *name*, or raise BadName. A name is also a topic, a file name and a pane's title."""
     if not NAME.fullmatch(name):
         raise BadName(kind=kind, name=name, rule="1 to 48 of a-z 0-9 _ -, starting with a letter")
     return name

@@ -1,7 +1,7 @@
 """
 Files that appear or change in one step, however a process or the machine ends. Standard library only.
 
-A reader sees the whole old content or the whole new one. What else survives is the caller's choice: a Durability.
+A reader sees the whole old content or the whole new one. The caller chooses what else must survive: a Durability.
 """
 
 import enum
@@ -14,7 +14,7 @@ from mam.broker.host import fault_points
 
 
 class Durability(enum.Enum):
-    """What a file that was written survives. Each member includes those above it."""
+    """What a written file survives. Each member includes those above it."""
 
     PROCESS = "process"  # the end of every process; a crash of the machine may bring back the old content, or empty it
     FILE = "file"  # a crash of the machine leaves the whole old content or the whole new one
@@ -22,7 +22,7 @@ class Durability(enum.Enum):
 
 
 def read(path: Path) -> dict[str, object]:
-    """The object in a file; empty where it is missing, torn, or anything else than an object. Never raises."""
+    """Return the JSON object in a file; an empty one where the file is missing, torn, or holds something else."""
     try:
         value = json.loads(path.read_text("utf-8", "surrogateescape"))
     except (OSError, ValueError, RecursionError):
@@ -34,20 +34,20 @@ def write(
     path: Path, content: bytes, durability: Durability, *, point: str, mode: int = 0o600, exclusive: bool = False
 ) -> None:
     """
-    Put *content* at *path* in one step. Several writers at once do no harm: the last one wins.
+    Put *content* at *path* in one step. Several processes may write at once: the last one wins.
 
-    A symbolic link at *path* is replaced and never followed. The file has no more rights than *mode*, not even for
-    a moment. A writer that is killed may leave a hidden file beside *path*, which no reader looks at.
+    A symbolic link at *path* is replaced and never followed. At no moment has the file more rights than *mode*. A
+    writer that is killed may leave a hidden file beside *path*, which no reader opens.
 
     Args:
-        point: The fault point before the file gets its name. The one before its sync has the same first word, and
-            ends in `.fsync`.
-        mode: The rights of the file, whatever the umask says.
-        exclusive: Never replace a file.
+        point: The fault point before the file gets its name. The fault point before its sync has the same first word,
+            and ends in `.fsync`.
+        mode: The rights of the file. The umask does not change them.
+        exclusive: Raise FileExistsError instead of replacing a file.
 
     Raises:
-        OSError: Nothing was changed; where only the sync of the folder failed, the new content is in place.
-        FileExistsError: There is a file, and *exclusive* was asked for.
+        OSError: Nothing was changed. Where only the sync of the folder failed, the new content is in place.
+        FileExistsError: *path* exists, and *exclusive* was asked for.
     """
     partial = path.with_name(f".{path.name}.{os.getpid()}-{os.urandom(4).hex()}")
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
@@ -72,13 +72,13 @@ def write(
 
 
 def write_json(path: Path, content: Mapping[str, object], durability: Durability = Durability.FILE) -> None:
-    """Put a record that a person may read at *path* (0600); `write` says what may be raised."""
+    """Put *content* at *path* (0600) as JSON that a person can read. Raises what `write` raises."""
     data = json.dumps(content, indent=1, ensure_ascii=False).encode("utf-8", "surrogateescape")
     write(path, data, durability, point="json.rename")
 
 
 def write_note(path: Path, content: Mapping[str, object]) -> None:
-    """Put what one process tells the others at *path* (0600); not synced, since it is written anew after a crash."""
+    """Put a process's note to others at *path* (0600). It is not synced, since it is written anew after a crash."""
     write(path, json.dumps(content).encode(), Durability.PROCESS, point="note.rename")
 
 

@@ -1,8 +1,8 @@
 """
-Fault points: named places around every durable step, where a test lets a process die or the disk refuse.
+Fault points: named places around every durable step, at which a test ends the process or makes the disk refuse.
 
-``MAM_FAULT=[role@]name:n:crash|ENOSPC|EIO`` (several with commas) strikes at the n-th pass of *name*, in processes of
-that role only (cli, verb, monitor, runner, pane-host). Where nothing is armed a point costs one look at a variable.
+``MAM_FAULT=[role@]name:n:crash|ENOSPC|EIO`` (several with commas) strikes at the n-th pass of *name*, only in processes
+of that role (cli, verb, monitor, runner, pane-host). While nothing is armed, a point costs one look at a variable.
 """
 
 import errno
@@ -26,7 +26,7 @@ _passes: dict[str, int] = {}
 
 
 def arm(spec: str, role: str) -> None:
-    """Arm what *spec* says for processes of *role*. Raises Usage."""
+    """Arm the faults of *spec* that are meant for processes of *role*. Raises Usage for a *spec* of another form."""
     _armed.clear()
     _passes.clear()
     for part in filter(None, spec.split(",")):
@@ -39,7 +39,7 @@ def arm(spec: str, role: str) -> None:
 
 
 def point(name: str) -> None:
-    """A place that a fault may strike: dies here, raises OSError here, or does nothing."""
+    """Mark a place. A fault that is armed for it kills this process or raises OSError; else nothing happens."""
     if _armed:
         _strike(name)
 

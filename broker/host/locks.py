@@ -1,8 +1,8 @@
 """
-Locks as files: held by a descriptor, so the kernel frees them with their holder.
+Locks as files. A descriptor holds a lock, so the kernel frees it when its holder ends.
 
-A lock's file may be removed only by its holder, as the last thing that it does with it: whoever waited for that very
-file sees it, and asks anew.
+Only its holder may remove a lock's file, and must do nothing with the lock afterwards. A process that waited for the
+removed file notices that, and asks for the new one.
 """
 
 import fcntl
@@ -22,7 +22,7 @@ COMMAND_CHARS = 120
 
 @contextmanager
 def hold(path: Path, *, wait_s: float = 30.0) -> Generator[int]:
-    """Hold the lock at *path*; yields its descriptor. Raises Busy after *wait_s*, OSError where it cannot be opened."""
+    """Hold the lock at *path* and yield its descriptor. Raises Busy after *wait_s*, and OSError for a bad *path*."""
     while True:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -35,7 +35,7 @@ def hold(path: Path, *, wait_s: float = 30.0) -> Generator[int]:
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
-    """Whether *path* still is the file that *descriptor* opened: its holder of before may have removed it."""
+    """Whether *path* still is the file that *descriptor* opened. The holder before may have removed that."""
     try:
         return os.path.samestat(path.lstat(), os.fstat(descriptor))
     except FileNotFoundError:
@@ -43,7 +43,7 @@ def _is_at(path: Path, descriptor: int) -> bool:
 
 
 def is_held(path: Path) -> bool:
-    """Whether somebody holds the lock at *path* now. Two that only ask never take each other for a holder."""
+    """Whether a process holds the lock at *path* now. Two processes that only ask do not see each other as holders."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except FileNotFoundError:
@@ -59,26 +59,26 @@ def is_held(path: Path) -> bool:
 
 def take(descriptor: int, path: Path, wait_s: float) -> None:
     """
-    Take the lock of an open file, about in the order in which it was asked for. Raises Busy after *wait_s*.
+    Take the lock of an open file, roughly in the order of the requests. Raises Busy after *wait_s*.
 
-    The kernel wakes who waits for it. Whoever looks again and again instead can be overtaken for many seconds by
+    The kernel wakes the process that waits. A process that polled instead could be overtaken for many seconds by
     others that come back at once.
     """
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         return
     except BlockingIOError as error:
-        if wait_s <= 0:  # only asked: no thread may be left behind to wait
+        if wait_s <= 0:  # the caller only asks, so no thread must be left behind that waits
             raise _busy(descriptor, path, wait_s) from error
     held = threading.Event()
     same = os.dup(descriptor)
 
     def wait() -> None:
         fcntl.flock(same, fcntl.LOCK_EX)
-        os.close(same)  # the caller's own keeps the lock; where it gave up and closed that, the lock is free again
+        os.close(same)  # the caller's descriptor keeps the lock; where the caller gave up, this frees it
         held.set()
 
-    threading.Thread(target=wait, daemon=True).start()  # the call itself knows no limit
+    threading.Thread(target=wait, daemon=True).start()  # flock itself has no time limit
     if not held.wait(wait_s):
         raise _busy(descriptor, path, wait_s)
 
@@ -89,10 +89,11 @@ def _busy(descriptor: int, path: Path, wait_s: float) -> Busy:
 
 def holder(lock: int | Path) -> str:
     """
-    Who holds a lock now, with pid, command and whether it is stopped; "somebody" where this system does not tell.
+    Return who holds a lock now: pid, command, and whether the process is stopped; "somebody" where the system does not
+    tell.
 
-    Linux lists the locks of all processes with the inodes of their files; an inode's number alone may be that of a
-    file on another disk.
+    Linux lists the locks of all processes with the inodes of their files. A file on another disk may have the same
+    inode number, so the open files of the process are compared as well.
     """
     try:
         there = os.stat(lock)

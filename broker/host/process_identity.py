@@ -1,5 +1,5 @@
 """
-Which process is meant: pid, start time and boot. A pid alone proves nothing, since pids are reused.
+The identity of a process: pid, start time and boot. A pid alone proves nothing, since the system reuses pids.
 
 Standard library only on Linux; psutil elsewhere.
 """
@@ -15,7 +15,7 @@ LINUX = _BOOT_ID.exists()
 
 
 class ProcessId(NamedTuple):
-    """One incarnation of one process on one boot of one machine."""
+    """One process on one boot of one machine. No other process ever has the same."""
 
     pid: int
     start: str
@@ -24,7 +24,7 @@ class ProcessId(NamedTuple):
 
 @cache
 def boot_id() -> str:
-    """The same for all processes of one boot, another after a restart."""
+    """Return what is the same for all processes of one boot, and different after a restart of the machine."""
     if LINUX:
         return _BOOT_ID.read_text("ascii").strip()
     import psutil  # noqa: PLC0415 (a third of a short command's time, and Linux does without it)
@@ -33,7 +33,7 @@ def boot_id() -> str:
 
 
 def start_time(pid: int) -> str | None:
-    """When *pid* was started, in the system's own words; None where no such process runs (a zombie does not)."""
+    """Return when *pid* was started, in the system's own form; None where it does not run. A zombie does not run."""
     if LINUX:
         fields = _stat(pid)
         return None if not fields or fields[0] in (b"Z", b"X") else fields[19].decode()
@@ -47,7 +47,7 @@ def start_time(pid: int) -> str | None:
 
 
 def _stat(pid: int) -> list[bytes]:
-    """What Linux says of *pid*, from its state on; empty where there is no such process or system."""
+    """Return the fields of /proc/PID/stat from the state on; an empty list where there is no such file."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:  # the monitor asks for everybody, every second
             stat = file.read(4096)
@@ -57,7 +57,7 @@ def _stat(pid: int) -> list[bytes]:
 
 
 def command_line(pid: int) -> list[str]:
-    """The words that *pid* runs with now (a program may have replaced the one that was started); empty if unknown."""
+    """Return the command line of *pid* as it is now; empty where it is unknown. A process may replace its program."""
     if LINUX:
         try:
             words = (_PROC / str(pid) / "cmdline").read_bytes().split(b"\0")
@@ -73,23 +73,23 @@ def command_line(pid: int) -> list[str]:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether *pid* stands still until somebody sends it SIGCONT; False where this system does not tell."""
+    """Whether *pid* is stopped and waits for SIGCONT; False where the system does not tell."""
     return _stat(pid)[:1] in ([b"T"], [b"t"])
 
 
 def of(pid: int) -> ProcessId | None:
-    """The identity of a running process, or None."""
+    """Return the identity of *pid*, or None where it does not run."""
     start = start_time(pid)
     return None if start is None else ProcessId(pid, start, boot_id())
 
 
 def me() -> ProcessId:
-    """The identity of this process."""
+    """Return the identity of this process."""
     own = of(os.getpid())
     assert own is not None
     return own
 
 
 def alive(process: ProcessId) -> bool:
-    """True only where this very process still runs: another boot or start time is another process."""
+    """Whether exactly this process still runs. Another boot or start time means another process."""
     return process.boot == boot_id() and start_time(process.pid) == process.start

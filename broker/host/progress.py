@@ -1,4 +1,4 @@
-"""How long work tells a person what it does at the moment. Standard library only."""
+"""How a function that takes long tells a person what it is doing. Standard library only."""
 
 from collections.abc import Callable
 
@@ -7,4 +7,4 @@ Progress = Callable[[str], None]
 
 
 def silent(text: str) -> None:
-    """The Progress of callers that tell nobody."""
+    """Drop the text: the Progress of callers that have no person to tell."""

@@ -1,4 +1,4 @@
-"""Logs that cannot grow without bound: each is at most two files, the one of now and the one before it (`.1`)."""
+"""Logs of bounded size: each is at most two files, the current one and the one before it (`.1`)."""
 
 import os
 from pathlib import Path
@@ -9,7 +9,7 @@ LIMIT_BYTES = 10 * 1024 * 1024
 
 
 def set_aside(log: Path, *, limit_bytes: int = LIMIT_BYTES) -> bool:
-    """Begin *log* anew where it is over the limit; True where it was. The one that was set aside before is dropped."""
+    """Begin *log* anew and return True where it is over the limit. The file that was set aside before is dropped."""
     try:
         if log.stat().st_size <= limit_bytes:
             return False
@@ -21,7 +21,7 @@ def set_aside(log: Path, *, limit_bytes: int = LIMIT_BYTES) -> bool:
 
 
 def renew_own_output(log: Path, *, limit_bytes: int = LIMIT_BYTES) -> None:
-    """The same for a process whose own output *log* is: it goes on in the new file. Other output is left alone."""
+    """Do the same for this process, whose output goes to *log*, and go on in the new file. Other output stays."""
     own = os.fstat(2)
     if not any(path.exists() and os.path.samestat(own, path.stat()) for path in (log, _before(log))):
         return
