@@ -82,6 +82,16 @@ def test_git_clean_and_stash_leave_the_control_root_alone(root: Root) -> None:
     assert not (root.path / "junk").exists()
 
 
+@pytest.mark.req("M3", "M35")
+def test_git_never_takes_up_the_control_root_nor_the_file_with_its_settings(root: Root, tmp_path: Path) -> None:
+    git(root.path, "worktree", "add", "-q", str(tmp_path / "linked"))
+    for tree in (root.path, tmp_path / "linked"):
+        (tree / ".mam.env").write_text("MAM_BROKER_PASSWORD=secret\n", "utf-8")
+        git(tree, "add", "--all")
+        assert git(tree, "status", "--porcelain") == ""
+    assert git(root.path, "ls-files") == "README"
+
+
 def test_init_from_a_linked_worktree_finds_the_main_checkout(root: Root, tmp_path: Path) -> None:
     git(root.path, "worktree", "add", "-q", str(tmp_path / "linked"))
 
@@ -111,6 +121,23 @@ def test_flag_then_variable_then_repository_decide_the_control_root(root: Root, 
         layouts.find_root(at(other))
     with pytest.raises(Usage):
         layouts.find_root(at(root.path, WORKSPACE_ROOT=str(tmp_path / "nowhere")))
+
+
+@pytest.mark.req("M1", "M3")
+def test_every_place_lies_below_the_control_root_from_whichever_directory_it_is_asked(
+    root: Root, tmp_path: Path
+) -> None:
+    linked = tmp_path / "linked"
+    git(root.path, "worktree", "add", "-q", str(linked))
+    (linked / "sub").mkdir()
+
+    layouts = [config.layout(at(folder)) for folder in (root.path, linked, linked / "sub")]
+    layouts.append(config.layout(at(tmp_path, WORKSPACE_ROOT=str(root.path))))
+
+    assert layouts == [layouts[0]] * 4
+    named = layouts[0]._asdict() | {"mam": layouts[0].mam, "reviews": layouts[0].reviews, "run": layouts[0].run}
+    above = {"worktrees": tmp_path / "repo.worktrees", "reviews": tmp_path / "repo.worktrees"}
+    assert {name: path for name, path in named.items() if not path.is_relative_to(above.get(name, root.path))} == {}
 
 
 def test_a_registry_that_was_moved_is_refused_until_it_is_told(root: Root, tmp_path: Path) -> None:

@@ -47,14 +47,17 @@ def test_the_panes_own_environment_holds_the_binding_and_no_secret(root: Root) -
 
 @pytest.mark.req("M28")
 def test_resume_takes_the_binding_of_the_row_and_not_of_the_caller(root: Root, tmp_path: Path) -> None:
-    root.env["MAM_JOBS_DIR"] = str(tmp_path / "central")
-    root.agent()
+    central = {name: str(tmp_path / "central" / name.lower()) for name in BINDING[1:]}
+    assert root.mam("agent", "create", "writer", "--agent", "scripted", env=central).code == 0
     root.mam("agent", "stop", "writer")
-    del root.env["MAM_JOBS_DIR"]
+    log = Path(central["DELEGATE_JOB_LOGS_DIR"]) / "runner-writer.log"
+    log.unlink()
 
     assert root.mam("agent", "resume", "writer").code == 0
 
-    assert environ_of(root.session("writer").agent_pid)["MAM_JOBS_DIR"] == str(tmp_path / "central")
+    own = environ_of(root.session("writer").agent_pid)
+    assert {name: own[name] for name in BINDING} == {"WORKSPACE_ROOT": str(root.path), **central}
+    until(log.exists, what="its runner writes where the row says")
 
 
 @pytest.mark.req("M28", "M30")
@@ -99,16 +102,18 @@ def test_resume_from_another_directory_is_exit_2_with_the_right_command(root: Ro
 
 
 @pytest.mark.req("M33")
-def test_a_row_says_where_the_agent_really_works(root: Root, tmp_path: Path) -> None:
-    tree = tmp_path / "tree"
-    git(root.path, "worktree", "add", "-q", "-b", "topic", str(tree))
+@pytest.mark.parametrize("below", ["", "packages/api"], ids=["the top of a tree", "below its top"])
+def test_a_row_says_where_the_agent_really_works(root: Root, tmp_path: Path, below: str) -> None:
+    place = tmp_path / "tree" / below
+    git(root.path, "worktree", "add", "-q", "-b", "topic", str(tmp_path / "tree"))
+    place.mkdir(parents=True, exist_ok=True)
 
-    assert root.mam("agent", "create", "writer", "--agent", "scripted", "--workspace", str(tree)).code == 0
+    assert root.mam("agent", "create", "writer", "--agent", "scripted", "--workspace", str(place)).code == 0
 
     row = root.session("writer")
-    assert row.cwd == str(tree)
-    assert os.readlink(f"/proc/{row.agent_pid}/cwd") == str(tree)
-    assert not (tree / ".mam").exists()
+    assert row.cwd == str(place)
+    assert os.readlink(f"/proc/{row.agent_pid}/cwd") == str(place)
+    assert not [*tmp_path.glob("tree/**/.mam")]
 
 
 def test_a_stopped_agent_is_gone_keeps_its_memory_and_stopping_twice_is_harmless(root: Root) -> None:

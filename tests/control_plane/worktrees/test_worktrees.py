@@ -8,6 +8,7 @@ import shlex
 import shutil
 import subprocess
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -514,6 +515,8 @@ class TestPanes:
         assert os.readlink(f"/proc/{session.agent_pid}/cwd") == str(tree)
         monitor = monitor_process.look(root.parts.layout)
         assert monitor is not None and os.readlink(f"/proc/{monitor.process.pid}/cwd") == str(root.path)
+        watching = environ_of(monitor.process.pid)
+        assert {name: watching.get(name) for name in BINDING} == {name: binding[name] for name in BINDING}
         assert own["WORKSPACE_ROOT"] == str(root.path) == environ_of(session.pid)["WORKSPACE_ROOT"]
 
     @pytest.mark.req("M43", "M44")
@@ -732,6 +735,8 @@ class TestRemoving:
         until(lambda: root.job(job).state == "running")
         sha = commit(tree, "work.txt")
         runner = root.session(name).pid
+        with root.registry.transaction() as tx:
+            tx.put(replace(tx.session(name), conversation="11111111-1111-4111-8111-111111111111"))
 
         error = refused(root, "worktree", "remove", "one")
         assert (error["exit"], error["code"]) == (5, "worktree_busy")
@@ -747,8 +752,8 @@ class TestRemoving:
         assert process_identity.start_time(runner) is None
         assert (root.session(name).status, root.job(job).state) == ("stopped", "cancelled")
         assert not tree.parent.exists() and git(root.path, "rev-parse", "one") == sha
-        assert (row(root).state, row(root).head_sha) == ("removed", sha)
-        assert name in row(root).detail
+        assert (row(root).state, row(root).head_sha, row(root).path) == ("removed", sha, str(tree))
+        assert row(root).detail == f"{name} 11111111-1111-4111-8111-111111111111"
         panes = list((root.path / ".mam" / "run" / "headless").glob("p*"))
         assert panes == [] and leftovers(root) == NOTHING | {"branches": ["main", "one"]}
 
@@ -840,6 +845,8 @@ class TestRemoving:
         write(one / "dirty.txt")
         refused(root, "worktree", "remove", "one", "--stop")
         (one / "dirty.txt").unlink()
+        half_way = root.mam("worktree", "remove", "one", "--stop", env={"MAM_FAULT": "cli@worktree.remove:1:EIO"})
+        assert half_way.code != 0 and row(root).state == "ready", half_way.err
         root.ok("worktree", "remove", "one", "--stop")
         prepare(root, "two")
         prepare(root)

@@ -1,5 +1,181 @@
-"""Rules that hold between rooms: each once held by a test that would not have noticed."""
+"""Rules that hold between rooms: each was once held by no test that would have noticed."""
 
 from tests.mutants.mutant import Mutant
 
-ROWS: tuple[Mutant, ...] = ()
+_CREATE = "control_plane/control_root/create.py"
+_CREATE_TESTS = "tests/control_plane/control_root/test_create.py"
+_SETTINGS = "control_plane/config/settings.py"
+_HOOKS = "wrappers/git/hooks.py"
+_REMOVE = "control_plane/worktrees/remove.py"
+_MONITOR = "control_plane/control_root/monitor_process.py"
+_RUNTIME = "control_plane/sessions/runtime.py"
+_WORKTREES = "tests/control_plane/worktrees/test_worktrees.py"
+_SESSIONS = "tests/control_plane/sessions/test_sessions.py"
+
+_EVERY_PLACE = f"{_CREATE_TESTS}::test_every_place_lies_below_the_control_root_from_whichever_directory_it_is_asked"
+_NEVER_TAKEN_UP = f"{_CREATE_TESTS}::test_git_never_takes_up_the_control_root_nor_the_file_with_its_settings"
+_BOUND = f"{_WORKTREES}::TestPanes::test_a_creator_is_bound_to_the_main_checkout_and_starts_no_monitor"
+_BINDING_OF_ROW = f"{_SESSIONS}::test_resume_takes_the_binding_of_the_row_and_not_of_the_caller"
+_REMOVED = f"{_WORKTREES}::TestRemoving::test_it_stops_cancels_checks_records_and_removes_in_this_order"
+_AWAY = f"{_WORKTREES}::TestRemoving::test_trees_on_a_disk_that_is_away_survive_whatever_happens_to_others"
+_ONLY_1 = "tests/wrappers/git/test_hooks.py::test_only_the_value_1_allows_it"
+_PURGED = "tests/control_plane/sessions/test_purge.py::test_only_the_sessions_own_conversation_goes"
+_REALLY_WORKS = f"{_SESSIONS}::test_a_row_says_where_the_agent_really_works"
+
+
+def _place(name: str, old: str, new: str) -> Mutant:
+    return Mutant(
+        f"place-{name}", "M1, M3: every place follows from the control root", _SETTINGS, old, new, (_EVERY_PLACE,)
+    )
+
+
+ROWS = (
+    Mutant(
+        "env-file-excluded",
+        "M3, M35: `.mam.env` is excluded from git",
+        _CREATE,
+        'EXCLUDED = (".mam/", ".mam.env")',
+        'EXCLUDED = (".mam/",)',
+        (_NEVER_TAKEN_UP,),
+    ),
+    Mutant(
+        "mam-excluded",
+        "M3: `.mam` is excluded from git",
+        _CREATE,
+        'EXCLUDED = (".mam/", ".mam.env")',
+        'EXCLUDED = (".mam.env",)',
+        (_NEVER_TAKEN_UP,),
+    ),
+    _place(
+        "jobs",
+        'settings.path("MAM_JOBS_DIR") or mam / "jobs"',
+        'settings.path("MAM_JOBS_DIR") or settings.cwd / "jobs"',
+    ),
+    _place(
+        "logs", '("DELEGATE_JOB_LOGS_DIR") or mam / "logs"', '("DELEGATE_JOB_LOGS_DIR") or settings.cwd / ".mam/logs"'
+    ),
+    _place("sessions", '("AGENT_SESSIONS_YAML") or mam /', '("AGENT_SESSIONS_YAML") or settings.cwd / ".mam" /'),
+    _place("env-file", '("MAM_ENV_FILE") or root / ".mam.env"', '("MAM_ENV_FILE") or settings.cwd / ".mam.env"'),
+    _place("worktrees", '("MAM_WORKTREES_DIR") or beside(root)', '("MAM_WORKTREES_DIR") or beside(settings.cwd)'),
+    Mutant(
+        "monitor-binding",
+        "M27, M44: a monitor that a verb starts gets all four binding variables",
+        _MONITOR,
+        "return {**kept, **mam.layout.binding()}",
+        'return {**kept, "WORKSPACE_ROOT": str(mam.layout.root)}',
+        (_BOUND,),
+    ),
+    Mutant(
+        "monitor-directory",
+        "M44: a monitor that a verb starts works in the main checkout",
+        _MONITOR,
+        "pid = process.spawn(argv, log, mam.layout.root, env=",
+        "pid = process.spawn(argv, log, mam.settings.cwd, env=",
+        (_BOUND,),
+    ),
+    Mutant(
+        "pane-binding",
+        "M27: a pane gets all four binding variables",
+        _RUNTIME,
+        "        **json.loads(session.binding),\n",
+        '        "WORKSPACE_ROOT": str(layout.root),\n',
+        (_BOUND,),
+    ),
+    Mutant(
+        "pane-binding-tmux",
+        "M29: a multiplexer server that lacks the variables still gives them to a pane",
+        "wrappers/mux/tmux.py",
+        "environ = {**self._env, **spec.env}",
+        "environ = dict(self._env)",
+        (f"{_BOUND}[tmux]",),
+    ),
+    Mutant(
+        "resume-binding",
+        "M28: resume gives the pane the binding of the row",
+        _RUNTIME,
+        "        **json.loads(session.binding),\n",
+        "        **layout.binding(),\n",
+        (_BINDING_OF_ROW,),
+    ),
+    Mutant(
+        "resume-log",
+        "M28: a runner's log directory comes from the record on resume",
+        _RUNTIME,
+        'Path(json.loads(session.binding)["DELEGATE_JOB_LOGS_DIR"])',
+        "mam.layout.logs",
+        (_BINDING_OF_ROW,),
+    ),
+    Mutant(
+        "no-prune",
+        "M48: no global `git worktree prune` after a failed removal",
+        _REMOVE,
+        "        except (MamError, OSError):\n            if dotgit",
+        "        except (MamError, OSError):\n"
+        '            git.act(mam.layout.root, "worktree", "prune")\n            if dotgit',
+        (_AWAY,),
+    ),
+    Mutant(
+        "no-prune-after",
+        "M48: no global `git worktree prune` after a removal",
+        _REMOVE,
+        "        _finish(mam, row, sessions, purge=purge)\n",
+        '        _finish(mam, row, sessions, purge=purge)\n        git.act(mam.layout.root, "worktree", "prune")\n',
+        (_AWAY,),
+    ),
+    Mutant(
+        "removed-conversation",
+        "M46: a removal records which conversation lived there",
+        _REMOVE,
+        "{session.name} {session.conversation or '(no conversation)'}",
+        "{session.name}",
+        (_REMOVED,),
+    ),
+    Mutant(
+        "removed-head",
+        "M46: a removal records the commit that was there",
+        _REMOVE,
+        'state="removing", head_sha=head, detail',
+        'state="removing", head_sha=row.base_sha, detail',
+        (_REMOVED,),
+    ),
+    Mutant(
+        "removed-busy",
+        "M45: nothing is removed while a job runs",
+        _REMOVE,
+        "        if job is not None or (session is not None and session.status in LIVE):\n",
+        "        if False:\n",
+        (_REMOVED,),
+    ),
+    Mutant(
+        "purged-conversation",
+        "M53: a purge records the conversation",
+        "control_plane/sessions/lifecycle.py",
+        '"conversation": session.conversation, "cwd"',
+        '"conversation": None, "cwd"',
+        (_PURGED,),
+    ),
+    Mutant(
+        "allow-commit",
+        "M8: only MAM_ALLOW_MAIN=1 passes the guard of commits",
+        _HOOKS,
+        '[ "${{{ALLOW}:-}}" = 1 ] && exit 0\nif [ "$(git rev-parse',
+        '[ -n "${{{ALLOW}:-}}" ] && exit 0\nif [ "$(git rev-parse',
+        (_ONLY_1,),
+    ),
+    Mutant(
+        "allow-move",
+        "M8: only MAM_ALLOW_MAIN=1 passes the guard of the branch",
+        _HOOKS,
+        '[ "${{{ALLOW}:-}}" = 1 ] && exit 0\ncase',
+        '[ -n "${{{ALLOW}:-}}" ] && exit 0\ncase',
+        (_ONLY_1,),
+    ),
+    Mutant(
+        "workspace-below",
+        "M33, M51: `--workspace` below a tree's top is the pane's directory",
+        "control_plane/sessions/sessions.py",
+        "cwd=str(cwd),",
+        'cwd=str(next((each for each in (cwd, *cwd.parents) if (each / ".git").exists()), cwd)),',
+        (_REALLY_WORKS,),
+    ),
+)

@@ -100,6 +100,19 @@ def test_a_commit_in_the_main_checkout_is_refused_on_every_branch_and_allowed_on
     assert attempt(repo, "commit", "-qm", "two", MAM_ALLOW_MAIN="1").returncode == 0
 
 
+@pytest.mark.req("M8")
+@pytest.mark.parametrize("value", ["", "0", "no", "true", "11", " 1"])
+def test_only_the_value_1_allows_it(repo: Path, value: str) -> None:
+    before = git(repo, "rev-parse", "HEAD")
+
+    for words in (("commit", "--allow-empty", "-m", "two"), ("update-ref", "refs/heads/main", "refs/heads/side")):
+        assert attempt(repo, *words, MAM_ALLOW_MAIN=value).returncode != 0
+    git(repo, "switch", "-qc", "other")  # where the pre-commit hook alone refuses
+    assert attempt(repo, "commit", "--allow-empty", "-m", "two", MAM_ALLOW_MAIN=value).returncode != 0
+
+    assert git(repo, "rev-parse", "main") == git(repo, "rev-parse", "other") == before
+
+
 def test_update_ref_from_a_worktree_and_by_standard_input_is_refused_too(repo: Path, tmp_path: Path) -> None:
     before = git(repo, "rev-parse", "main")
     assert attempt(tmp_path / "tree", "update-ref", "refs/heads/main", "HEAD").returncode != 0
