@@ -131,11 +131,11 @@ def test_every_place_lies_below_the_control_root_from_whichever_directory_it_is_
     git(root.path, "worktree", "add", "-q", str(linked))
     (linked / "sub").mkdir()
 
-    layouts = [config.layout(at(folder)) for folder in (root.path, linked, linked / "sub")]
-    layouts.append(config.layout(at(tmp_path, WORKSPACE_ROOT=str(root.path))))
+    found = [layouts.layout(at(folder)) for folder in (root.path, linked, linked / "sub")]
+    found.append(layouts.layout(at(tmp_path, WORKSPACE_ROOT=str(root.path))))
 
-    assert layouts == [layouts[0]] * 4
-    named = layouts[0]._asdict() | {"mam": layouts[0].mam, "reviews": layouts[0].reviews, "run": layouts[0].run}
+    assert found == [found[0]] * 4
+    named = found[0]._asdict() | {"mam": found[0].mam, "reviews": found[0].reviews, "run": found[0].run}
     above = {"worktrees": tmp_path / "repo.worktrees", "reviews": tmp_path / "repo.worktrees"}
     assert {name: path for name, path in named.items() if not path.is_relative_to(above.get(name, root.path))} == {}
 

@@ -4,7 +4,7 @@ from tests.mutants.mutant import Mutant
 
 _CREATE = "control_plane/control_root/create.py"
 _CREATE_TESTS = "tests/control_plane/control_root/test_create.py"
-_SETTINGS = "control_plane/config/settings.py"
+_LAYOUT = "control_plane/config/layout.py"
 _HOOKS = "wrappers/git/hooks.py"
 _REMOVE = "control_plane/worktrees/remove.py"
 _MONITOR = "control_plane/control_root/monitor_process.py"
@@ -25,7 +25,7 @@ _REALLY_WORKS = f"{_SESSIONS}::test_a_row_says_where_the_agent_really_works"
 
 def _place(name: str, old: str, new: str) -> Mutant:
     return Mutant(
-        f"place-{name}", "M1, M3: every place follows from the control root", _SETTINGS, old, new, (_EVERY_PLACE,)
+        f"place-{name}", "M1, M3: every place follows from the control root", _LAYOUT, old, new, (_EVERY_PLACE,)
     )
 
 
