@@ -1,4 +1,4 @@
-"""The one door to other programs: run one and read it, or start one and let it live."""
+"""Other programs: run one and read its output, or start one that lives on."""
 
 import os
 import shlex
@@ -15,9 +15,9 @@ from mam.broker.host.process_identity import ProcessId
 
 SHOWN_CHARS = 2000
 
-# What a parent agent or multiplexer leaves behind would make a child believe that it is nested in it.
+# Variables of a parent agent or multiplexer. A child that inherits them believes that it runs inside that parent.
 NESTED = ("TMUX", "TMUX_PANE", "TMUX_TMPDIR", "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CODEX_THREAD_ID", "MAM_VERSION")
-SECRET = ("MAM_BROKER_PASSWORD",)  # runners get it by a file, agents not at all
+SECRET = ("MAM_BROKER_PASSWORD",)  # a runner reads it from a file; an agent must not have it
 NESTED_PREFIXES = ("HERDR_", "CMUX_")
 # What git leaves to its hooks: inherited, it would make a child's git work on the caller's repository.
 OF_GIT = (
@@ -40,6 +40,8 @@ class CommandFailed(MamError):
 
 
 class CommandTimedOut(MamError):
+    """A program ran longer than it was allowed to, and was killed."""
+
     command: str
     timeout_s: float
 
@@ -49,6 +51,8 @@ class CommandTimedOut(MamError):
 
 
 class ProgramMissing(MamError):
+    """A program is not installed, or cannot be run."""
+
     program: str
 
     code = "program_missing"
@@ -66,6 +70,8 @@ class DirectoryMissing(ProgramMissing):
 
 
 class Done(NamedTuple):
+    """A program that ended. *code* is negative where a signal ended it."""
+
     code: int
     stdout: str
     stderr: str
@@ -81,15 +87,15 @@ def run(
     expect: Sequence[int] = (0,),
 ) -> Done:
     """
-    Run *argv* (never through a shell) and return its code and output, decoded with replacement.
+    Run *argv* without a shell, wait for its end, and return its code and output. Bytes that are not UTF-8 are replaced.
 
-    It never sees a password of ours, whatever *env* holds.
+    The program never gets MAM's broker password, even where *env* holds it.
 
     Raises:
-        ProgramMissing: There is no such program.
-        DirectoryMissing: There is no such *cwd*.
-        CommandTimedOut: It was killed after *timeout_s*.
-        CommandFailed: Its code is not one of *expect*; an empty *expect* allows all.
+        ProgramMissing: The program does not exist.
+        DirectoryMissing: The directory *cwd* does not exist.
+        CommandTimedOut: The program was killed after *timeout_s*.
+        CommandFailed: The code is not one of *expect*. An empty *expect* allows all codes.
     """
     try:
         done = subprocess.run(
@@ -126,9 +132,10 @@ def spawn(
     env: Mapping[str, str] | None = None,
 ) -> int:
     """
-    Start *argv* in a session of its own, so that it outlives us, and return its pid.
+    Start *argv* in a session of its own, so that it outlives this process, and return its pid.
 
-    Its output goes to *log* (0600, appended, begun anew where it has grown large); it has no standard input.
+    Its output is appended to *log* (0600), which begins anew where it has grown large. It has no standard input.
+    Raises ProgramMissing, and OSError where *log* cannot be opened.
     """
     fault_points.point("spawn")
     rotated_log.set_aside(log)
@@ -152,7 +159,7 @@ def spawn(
 
 
 def replace_self(argv: Sequence[str], env: Mapping[str, str]) -> None:
-    """Become another program; returns only by raising ProgramMissing."""
+    """Replace this process by another program. It does not return; it raises ProgramMissing where that fails."""
     try:
         os.execvpe(argv[0], list(argv), dict(env))
     except OSError as error:
@@ -160,19 +167,19 @@ def replace_self(argv: Sequence[str], env: Mapping[str, str]) -> None:
 
 
 def discreet(environ: Mapping[str, str]) -> dict[str, str]:
-    """*environ* without the secrets that only MAM itself needs."""
+    """Return *environ* without the secrets that only MAM itself needs."""
     return {key: value for key, value in environ.items() if key not in SECRET}
 
 
 def unnested(environ: Mapping[str, str]) -> dict[str, str]:
-    """*environ* without what would tell a child that it runs inside somebody else's agent, pane or git hook."""
+    """Return *environ* without what would tell a child that it runs inside another agent, pane or git hook."""
     left_out = (*NESTED, *SECRET, *OF_GIT)
     return {key: value for key, value in environ.items() if key not in left_out and not key.startswith(NESTED_PREFIXES)}
 
 
 def unnested_pane(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment of an agent in its own pane: the pane's, without versions and agents of the past."""
-    kept = ("TMUX", "TMUX_PANE")  # true here: the agent does live in that pane
+    """Return the environment for an agent in its own pane: *unnested*, but the pane's own variables stay."""
+    kept = ("TMUX", "TMUX_PANE")  # they are true here, since the agent lives in that pane
     return {**unnested(environ), **{key: environ[key] for key in kept if key in environ}}
 
 
@@ -180,15 +187,14 @@ def end_group(process: ProcessId, *, wait_s: float = 5.0) -> bool:
     """
     End the process group that *process* leads: TERM, then KILL after *wait_s*.
 
-    Only where pid, start time and boot prove that it is still the one we
-    started, or where it died and its group still holds children it left.
-    True where something was there to end.
+    Nothing is signalled unless pid, start time and boot prove that *process* still runs, or it has died and its group
+    holds children that it left. Returns whether there was something to end.
     """
     if process.boot != process_identity.boot_id():
         return False
     current = process_identity.start_time(process.pid)
     if current is not None and current != process.start:
-        return False  # the pid is somebody else's now
+        return False  # another process has the pid now
     found = False
     for sign in (signal.SIGTERM, signal.SIGKILL):
         try:

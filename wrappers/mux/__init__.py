@@ -1,5 +1,5 @@
 """
-Where agents' panes live: the Multiplexer protocol and its implementations.
+Multiplexers, which hold the panes of agents: the protocol and its implementations.
 
-Read first: protocol.py is the promise, tmux.py and headless.py keep it.
+Read first: protocol.py is the promise. tmux.py and headless.py keep it.
 """

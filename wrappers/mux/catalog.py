@@ -17,7 +17,7 @@ MULTIPLEXERS: dict[str, Maker] = {
 
 
 def make(kind: str, server: str, environ: Mapping[str, str], mam: str) -> Multiplexer:
-    """The multiplexer of a session's row. Raises MuxMissing."""
+    """Return the multiplexer of *kind* on *server*, as a session's record names both. Raises MuxMissing."""
     maker = MULTIPLEXERS.get(kind)
     if maker is None:
         raise MuxMissing(name=kind, why=f"known are {', '.join(MULTIPLEXERS)}")
@@ -25,7 +25,7 @@ def make(kind: str, server: str, environ: Mapping[str, str], mam: str) -> Multip
 
 
 def choose(wanted: str, environ: Mapping[str, str]) -> str:
-    """The kind to use: the wanted one, or for `auto` tmux where it is installed. Raises MuxMissing."""
+    """Return the kind to use: the wanted one; for `auto`, tmux where it is installed. Raises MuxMissing."""
     has_tmux = tmux.available(environ.get("PATH", ""))
     if wanted == "auto":
         return "tmux" if has_tmux else "headless"

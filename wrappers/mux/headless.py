@@ -1,9 +1,8 @@
 """
-A Multiplexer without a multiplexer: each pane is a terminal held by a small host process of its own.
+A Multiplexer for machines without tmux, for CI and for tests: a small host process holds the terminal of each pane.
 
-For machines without tmux, for CI and for tests. A pane is a folder: spec.json
-(what to run), state.json (who runs it), in (a FIFO of requests, one JSON object
-a line), screen.json (the answer to the last look).
+A pane is a folder with spec.json (what to run), state.json (the process that runs it), in (a FIFO of requests, one JSON
+object a line), and screen.json (the answer to the last look).
 """
 
 import fcntl
@@ -26,10 +25,16 @@ _ANSWER_WITHIN_S = 5.0
 
 
 class Headless:
+    """
+    A Multiplexer whose server is a folder. Any number of processes may use the same folder.
+
+    A pane lives as long as its host process, and needs no other process. It cannot be shown to a person.
+    """
+
     kind = "headless"
 
     def __init__(self, folder: Path, environ: Mapping[str, str], mam: str) -> None:
-        """*folder* holds the panes; *mam* is the command whose verb `pane-host` holds one."""
+        """*folder* holds the panes. *mam* is the path of the `mam` command, whose verb `pane-host` holds one pane."""
         self.server = str(folder)
         self._folder = folder
         self._env = process.unnested(environ)
@@ -127,10 +132,10 @@ class Headless:
         return Screen(str(answer.get("text", "")), str(answer.get("title", "")))
 
     def _ask(self, folder: Path, request: dict[str, object]) -> bool:
-        """Send one request whole; False where no host listens. Writers take turns: a long line is not atomic."""
+        """Send one whole request; False where no host listens. A lock keeps writers apart, since long lines mix."""
         if self._pane(folder).dead:
             return False
-        line = b"\n" + json.dumps(request).encode() + b"\n"  # what a killed client left half written ends here
+        line = b"\n" + json.dumps(request).encode() + b"\n"  # the first line break ends what a killed client left
         try:
             lock = os.open(folder / "in.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except FileNotFoundError:

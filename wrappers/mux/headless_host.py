@@ -1,4 +1,4 @@
-"""Holds the terminal of one headless pane: runs the program, keeps its screen, types what it is asked to."""
+"""The host of one headless pane: it runs the program, keeps its screen, and types what is sent to it."""
 
 import errno
 import fcntl
@@ -21,7 +21,7 @@ from mam.wrappers.mux.protocol import COLUMNS, ROWS
 
 _BRACKETED = 2004 << 5  # pyte keeps private modes shifted
 _KEYS = {"Enter": b"\r", "Escape": b"\x1b", "C-c": b"\x03", "C-d": b"\x04", "C-z": b"\x1a"}
-# Sequences that pyte takes for others of its own: key and cursor protocols that change no text.
+# Sequences that pyte takes for others: key and cursor protocols that change no text.
 _FOREIGN = re.compile(rb"\x1b\[[<>=][0-9;:]*[ -/]*[@-~]|\x1b\[\?[0-9;]*[ -/]*[^hl0-9; -/]|\x1b[PX^_][^\x1b]*\x1b\\")
 _CSI = re.compile(rb"(\x1b\[[0-9;:<=>?]*[ -/]*[@-~])")
 _UNFINISHED = re.compile(rb"\x1b(\[[0-9;:<>=?]*[ -/]*)?\Z")
@@ -39,6 +39,12 @@ class _Screen(pyte.Screen):
 
 
 class PaneHost:
+    """
+    The terminal of one program, until that program ends.
+
+    It answers requests in the order in which they arrive. A request that is not JSON is skipped.
+    """
+
     def __init__(self, folder: Path, inherited: Mapping[str, str]) -> None:
         self._folder = folder
         spec = json.loads((folder / "spec.json").read_text("utf-8"))
@@ -54,7 +60,7 @@ class PaneHost:
         self._write_state(None)
 
     def run(self) -> int:
-        """Serve until the program ends; its code is kept in state.json and its last screen in screen.json."""
+        """Serve until the program ends. Then state.json holds its exit code, and screen.json its last screen."""
         while self._serve_once():
             pass
         _, status = os.waitpid(self._pid, 0)
@@ -68,11 +74,11 @@ class PaneHost:
         readable, writable, _ = select.select([self._master, self._requests], writers, [])
         if writable:
             self._typed = self._typed[os.write(self._master, self._typed[:1024]) :]
-        if self._master in readable:  # first: whoever asks for the screen asks for what was said before
+        if self._master in readable:  # before the requests: an answer must show what was printed before it
             try:
                 data = os.read(self._master, 65536)
             except OSError as error:
-                if error.errno != errno.EIO:  # EIO is how Linux says that the last writer is gone
+                if error.errno != errno.EIO:  # Linux raises EIO when the last writer has gone
                     raise
                 return False
             if not data:
@@ -129,7 +135,7 @@ class PaneHost:
         try:
             atomic_files.write_note(self._folder / name, content)
         except OSError:
-            pass  # a full disk: whoever asked gets no answer, and the program keeps its terminal
+            pass  # the disk is full: the request stays unanswered, and the program keeps its terminal
 
 
 def _start(spec: dict[str, Any], inherited: Mapping[str, str]) -> tuple[int, int]:
@@ -142,7 +148,7 @@ def _start(spec: dict[str, Any], inherited: Mapping[str, str]) -> tuple[int, int
 
 
 def _become(spec: dict[str, Any], inherited: Mapping[str, str]) -> None:
-    """The child's side of the fork; never returns."""
+    """Become the program, in the child of the fork. Never returns."""
     try:
         for name in (signal.SIGHUP, signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(name, signal.SIG_DFL)

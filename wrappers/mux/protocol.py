@@ -1,4 +1,4 @@
-"""The Multiplexer protocol: panes that hold agents, addressed by exact id and never by name."""
+"""The Multiplexer protocol: panes that hold agents. A pane is addressed by its exact id, never by a name."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,18 @@ COLUMNS, ROWS = 200, 50
 
 
 class PaneGone(MamError):
+    """The pane does not exist any more, or its program has ended. Its server did answer."""
+
     pane: str
     server: str
 
     code = "pane_gone"
-    message = "pane {pane} of {server} is not there any more"
+    message = "pane {pane} of {server} does not exist any more"
     remedy_text = "`mam agent resume` opens a new one and continues the conversation"
 
 
 class LookFailed(MamError):
-    """The root of what keeps a multiplexer from answering. This says nothing about its panes: unknown is not dead."""
+    """The root of the errors of a multiplexer that did not answer. Its panes are then unknown, and not dead."""
 
     server: str
 
@@ -39,12 +41,16 @@ class MuxSilent(LookFailed):
 
 
 class MuxGone(LookFailed):
+    """The server of the multiplexer does not run, so it has no panes."""
+
     code = "mux_gone"
     message = "{server} is not running"
     remedy_text = "`mam agent resume NAME` starts it again with that agent"
 
 
 class MuxMissing(MamError):
+    """The multiplexer is unknown or not installed."""
+
     name: str
     why: str
 
@@ -55,7 +61,7 @@ class MuxMissing(MamError):
 
 
 class PaneSpec(NamedTuple):
-    """A pane to open. *tag* is unique in the world and is asked for again before anything destructive."""
+    """A pane to open. *tag* is unique in the world. Who closes a pane must name it, so that no other pane is hit."""
 
     tag: str
     name: str
@@ -65,6 +71,8 @@ class PaneSpec(NamedTuple):
 
 
 class Pane(NamedTuple):
+    """A pane as its multiplexer shows it. *exit_code* is None while the program runs, and where it is unknown."""
+
     id: str
     tag: str
     pid: int
@@ -73,23 +81,25 @@ class Pane(NamedTuple):
 
 
 class Multiplexer(Protocol):
+    """One server that holds panes. Each method may raise LookFailed, which says nothing about a pane."""
+
     kind: str
-    server: str  # as recorded in the session's row: enough to find the same server again
+    server: str  # a session's record keeps it: it must be enough to find the same server again
 
     def open(self, spec: PaneSpec) -> Pane:
-        """Open a pane that runs *spec.argv*, starting the server where there is none. A dead pane stays readable."""
+        """Open a pane that runs *spec.argv*. Starts the server if needed. The pane stays readable after its program."""
         ...
 
     def panes(self) -> list[Pane]:
-        """All panes of this server that carry a tag, in one call. Raises LookFailed, MuxGone."""
+        """Return all panes of this server that carry a tag, by one call. Raises LookFailed, MuxGone."""
         ...
 
     def screen(self, pane_id: str) -> Screen:
-        """What a pane shows. Raises PaneGone, LookFailed."""
+        """Return what a pane shows. Raises PaneGone, LookFailed."""
         ...
 
     def paste(self, pane_id: str, text: str) -> None:
-        """Paste *text* as one piece, bracketed where the program asked for that, without Enter. Raises PaneGone."""
+        """Paste *text* as one piece without Enter; bracketed where the program asked for that. Raises PaneGone."""
         ...
 
     def press(self, pane_id: str, key: str) -> None:
@@ -97,18 +107,18 @@ class Multiplexer(Protocol):
         ...
 
     def close(self, pane_id: str, tag: str) -> bool:
-        """Close a pane if it still carries *tag*; False where it was gone. Twice is harmless."""
+        """Close the pane if it carries *tag*. Returns False where there is no such pane; closing twice is harmless."""
         ...
 
     def attach_command(self, pane_id: str) -> Sequence[str] | None:
-        """The command that shows the pane to a person, or None."""
+        """Return the command that shows the pane to a person; None where there is none."""
         ...
 
 
-# ESC could end a bracketed paste early and act as keys; the other controls have no place in a prompt.
+# ESC could end a bracketed paste early and act as a key. The other control characters do not belong in a prompt.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 
 
 def printable(text: str) -> str:
-    """*text* as it may be pasted: line ends are LF, no control characters but LF and TAB."""
+    """Return *text* as it may be pasted: with LF as line ends, and without control characters but LF and TAB."""
     return _CONTROLS.sub("", text.replace("\r\n", "\n").replace("\r", "\n"))

@@ -1,4 +1,4 @@
-"""tmux as a Multiplexer: a private socket, `%id` targets, text through stdin, one session an agent."""
+"""tmux as a Multiplexer: a private socket, panes by `%id`, text through standard input, one tmux session an agent."""
 
 import os
 import secrets
@@ -10,17 +10,24 @@ from mam.wrappers.mux.protocol import COLUMNS, ROWS, LookFailed, MuxGone, MuxSil
 
 CARRIED_BYTES = 15_000  # tmux carries each variable in one message of 16 kB
 _FORMAT = "#{pane_id}\t#{pane_pid}\t#{pane_dead}\t#{pane_dead_status}\t#{@mam_node}"
-# rc is 1 for everything, so the words must tell "there is no server" from other trouble.
+# tmux ends with 1 for every trouble, so its words must tell a missing server from other trouble.
 _NO_SERVER = ("no server running", "server exited unexpectedly", "lost server")
-# Other reasons of "error connecting" (no permission, no more descriptors) say nothing of the server.
+# Other reasons of "error connecting" (no permission, no more descriptors) prove nothing about the server.
 _NOT_THERE = ("No such file or directory", "Connection refused")
 
 
 class Tmux:
+    """
+    A Multiplexer over one tmux server of MAM's own.
+
+    The panes of other programs on that server, and the user's own tmux servers, are never touched: each pane of MAM
+    carries its tag as a pane option.
+    """
+
     kind = "tmux"
 
     def __init__(self, server: str, environ: Mapping[str, str], config: str = "/dev/null") -> None:
-        """*environ* becomes the server's own where it is started; *config* is a tmux.conf of the user's choice."""
+        """*environ* becomes the environment of a server that is started here; *config* is the tmux.conf to read."""
         self.server = server
         self._env = process.unnested(environ)
         self._base = ["tmux", "-u", "-L", server, "-f", config]
@@ -49,12 +56,12 @@ class Tmux:
             return self._opened(pane_id, spec.tag, done)
         except (LookFailed, PaneGone):
             if pane_id.startswith("%"):
-                self._run("kill-pane", "-t", pane_id)  # nobody else can know of it yet
+                self._run("kill-pane", "-t", pane_id)  # only this call knows it yet
             self._run("set-option", "-s", "exit-empty", "on")
             raise
 
     def _opened(self, pane_id: str, tag: str, done: process.Done) -> Pane:
-        """The pane that was just opened, marked as ours and nothing else. Raises PaneGone, LookFailed."""
+        """Return the pane that was just opened; it alone carries *tag* then. Raises PaneGone, LookFailed."""
         self._check(done)
         for pane in self.panes():
             if pane.id == pane_id and pane.tag == tag:
@@ -70,7 +77,7 @@ class Tmux:
     def panes(self) -> list[Pane]:
         listing = ("list-panes", "-a", "-F", _FORMAT)
         done = self._run(*listing)
-        if done.code:  # a server that is merely overrun refuses a connection as one that is gone does
+        if done.code:  # an overloaded server refuses a connection just as a missing one does
             done = self._run(*listing)
         self._check(done)
         found = []
@@ -155,7 +162,7 @@ class Tmux:
             raise MuxSilent(server=name, why="there is no tmux on PATH") from error
 
     def _check(self, done: process.Done) -> None:
-        """Raises LookFailed, MuxGone."""
+        """Raise MuxGone where the server does not run, and MuxSilent for any other failure."""
         if done.code == 0:
             return
         why = done.stderr.strip() or f"exit code {done.code}"
@@ -166,23 +173,23 @@ class Tmux:
 
 
 def _carried(environ: Mapping[str, str]) -> list[str]:
-    """The variables that a client can hand over to its session; a longer one is the server's own or none."""
+    """Return the names of the variables that a tmux client can hand to its session. tmux refuses longer ones."""
     plain = (name for name in environ if name.isascii() and name.isidentifier())
     return [name for name in plain if len(os.fsencode(f"{name}={environ[name]}")) < CARRIED_BYTES]
 
 
 def _marks(pane: str, tag: str) -> list[str]:
-    """The commands that make a pane readable after its program's end, and ours."""
+    """Return the commands that mark a pane with *tag* and keep it readable after its program has ended."""
     commands = ["set-option", "-p", "-t", pane, "remain-on-exit", "on"]
     commands += [";", "set-option", "-p", "-q", "-t", pane, "remain-on-exit-format", ""]
     return [*commands, ";", "set-option", "-p", "-t", pane, "@mam_node", _word(tag)]
 
 
 def _word(text: str) -> str:
-    """A word that tmux takes literally: it reads a trailing semicolon as the end of a command."""
+    """Return *text* as tmux takes it literally. tmux reads a trailing semicolon as the end of a command."""
     return text[:-1] + "\\;" if text.endswith(";") else text
 
 
 def available(path: str) -> bool:
-    """Whether a tmux program stands on *path*."""
+    """Whether a directory of *path* holds a tmux program."""
     return any(os.access(os.path.join(folder, "tmux"), os.X_OK) for folder in path.split(os.pathsep) if folder)
