@@ -1,8 +1,8 @@
 """
-The agent as a child in the pane's own terminal: in a process group of its own, in the foreground.
+The agent as a child of the runner, in the pane's own terminal: a process group of its own, in the foreground.
 
-No byte of its input or output passes through us. The runner leads the session,
-so when the runner dies the kernel hangs up on the agent.
+The runner sees no byte of its input or output. The runner leads the terminal's session, so the kernel sends SIGHUP to
+the agent when the runner dies.
 """
 
 import os
@@ -25,7 +25,7 @@ _WITH_COMMANDS = ("--command", "-command", "-file")
 
 
 def bare_shell(argv: Sequence[str]) -> bool:
-    """Whether *argv* is a shell that reads commands from its terminal: it would run a prompt line by line."""
+    """Whether *argv* is a shell that reads commands from its terminal. It would run a prompt line by line."""
     words = argv[1:] if argv and os.path.basename(argv[0]) == "busybox" else argv
     if not words or os.path.basename(words[0]).lstrip("-") not in SHELLS:
         return False
@@ -39,21 +39,30 @@ def bare_shell(argv: Sequence[str]) -> bool:
             if "c" in word:
                 return False
             if "s" in word:
-                return True  # what follows are the script's words, and the script is what is typed
+                return True  # the words after it belong to the script, and the script is what is typed
     return True
 
 
 class Exited(NamedTuple):
-    code: int  # negative: the signal that ended it
+    """The agent has ended. *code* is negative where a signal ended it."""
+
+    code: int
 
 
 class Stopped(NamedTuple):
-    pass
+    """The agent was stopped (SIGSTOP, SIGTSTP) and can go on."""
 
 
 class AgentProcess:
+    """
+    One agent from its start to its end.
+
+    Where the program cannot be run, the object is made all the same: the agent then ends with code 127 and a message on
+    its terminal.
+    """
+
     def __init__(self, argv: Sequence[str], env: Mapping[str, str], cwd: str, tty: int) -> None:
-        """Start *argv*. Call before any thread is started: a fork copies only the calling one."""
+        """Start *argv*. It must be called before any thread is started, since a fork copies only the calling one."""
         self._tty = tty
         # A background group that sets the foreground would be stopped by this signal.
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
@@ -61,15 +70,15 @@ class AgentProcess:
         if pid == 0:
             _become(argv, env, cwd, tty)
         try:
-            os.setpgid(pid, pid)  # whoever of the two comes first; the other's call changes nothing
+            os.setpgid(pid, pid)  # parent and child both do it, since either may come first
         except (PermissionError, ProcessLookupError):
-            pass  # it has begun to run its program, or ended already
+            pass  # the child runs its program already, or has ended
         self.pid = pid
         self.identity = process_identity.of(pid) or ProcessId(pid, "0", process_identity.boot_id())
         self.exited: Exited | None = None
 
     def poll(self) -> Exited | Stopped | None:
-        """What happened to it since the last call."""
+        """Return what has happened to the agent since the last call: its end, once; a stop; or None."""
         if self.exited is not None:
             return None
         try:
@@ -85,7 +94,7 @@ class AgentProcess:
         return self.exited
 
     def in_foreground(self) -> bool:
-        """Whether what is typed now would reach the agent, and not a shell or one of its tools."""
+        """Whether typed text would reach the agent now, and not a shell or a tool that the agent runs."""
         if self.exited is not None:
             return False
         try:
@@ -94,20 +103,20 @@ class AgentProcess:
             return False
 
     def wake_up(self) -> None:
-        """Give a stopped agent the terminal back and let it go on."""
+        """Give the terminal back to a stopped agent, and let it go on."""
         try:
             os.tcsetpgrp(self._tty, self.pid)
             os.killpg(self.pid, signal.SIGCONT)
         except OSError:
-            pass  # it ended meanwhile; poll says so
+            pass  # the agent has ended meanwhile, and poll will say so
 
     def end(self, wait_s: float) -> None:
-        """TERM, then KILL, to the agent's own group, children that outlive it included."""
+        """End the agent's process group: TERM, then KILL after *wait_s*. Children that outlived the agent end too."""
         process.end_group(self.identity, wait_s=wait_s)
 
 
 def _become(argv: Sequence[str], env: Mapping[str, str], cwd: str, tty: int) -> None:
-    """The child's side of the fork; never returns."""
+    """Become the agent, in the child of the fork. Never returns."""
     try:
         os.setpgid(0, 0)
         signal.pthread_sigmask(signal.SIG_SETMASK, ())

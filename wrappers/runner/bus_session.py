@@ -1,4 +1,4 @@
-"""A runner's line to the monitor: connection, presence, what goes out, what comes in."""
+"""The connection of a runner to the monitor: presence, messages out, messages in."""
 
 import os
 import time
@@ -40,11 +40,12 @@ Connect = Callable[[Endpoint, str, Will, Callable[[], None]], Bus]
 
 
 def connect_mqtt(endpoint: Endpoint, root: str, will: Will, on_connect: Callable[[], None]) -> Bus:
+    """Return a bus that connects to *endpoint* in the background."""
     return MqttBus(endpoint, root, will=will, on_connect=on_connect)
 
 
 def connector(weather: str, who: str) -> Connect:
-    """How to connect: plainly, or with bad weather on the way. Raises Usage."""
+    """Return the function that connects; with a *weather*, what it publishes is impaired. Raises Usage."""
     parsed = impaired.parse(weather)
     if parsed is None:
         return connect_mqtt
@@ -56,6 +57,13 @@ def connector(weather: str, who: str) -> Connect:
 
 
 class BusSession:
+    """
+    What a runner says and hears on the bus, for one life of its agent.
+
+    It works without a broker as well: events wait in the spool, and it connects as soon as one answers. All methods
+    belong to the runner's one thread, but *wake*.
+    """
+
     def __init__(self, spec: LaunchSpec, connect: Connect) -> None:
         self._spec = spec
         self._connect = connect
@@ -67,27 +75,28 @@ class BusSession:
         self._endpoint: Endpoint | None = None
         self._due = 0.0
         self._announce_due = False  # after a connect
-        self._echo_due: float | None = None  # until when our own presence must have come back to us
+        self._echo_due: float | None = None  # when our own presence must have come back from the broker
         self._incoming: deque[Message] = deque(maxlen=INBOX_AT_MOST)
         self.relay = Relay(spec.spool, Path(spec.run_dir) / "dead")
         self.wake_read, self._wake_write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
     @property
     def wake_descriptor(self) -> int:
-        """Where a signal handler may write to end the loop's sleep."""
+        """The descriptor that a signal handler writes to, to end the loop's sleep."""
         return self._wake_write
 
     @property
     def connected(self) -> bool:
+        """Whether a broker has accepted the connection of this moment."""
         return self._bus is not None and self._bus.connected
 
     def open(self, agent: ProcessId) -> None:
-        """Start to connect. After the fork of the agent: this starts a thread."""
+        """Begin to connect. It must be called after the fork of the agent, since it starts a thread."""
         self._agent = agent
         self.attend()
 
     def attend(self) -> None:
-        """Connect, or connect anew where the broker moved to another port while we could not reach it."""
+        """Connect, or connect anew where the broker has moved to another port while it could not be reached."""
         now = time.monotonic()
         if self.connected or now < self._due:
             return
@@ -105,9 +114,9 @@ class BusSession:
 
     def announce(self) -> bool:
         """
-        Say who is here: after a connect, and again until the broker has sent it back to us.
+        Publish the presence: after a connect, and again until the broker has sent it back.
 
-        True after a connect: what the lost connection may have swallowed is due again then.
+        Returns True after a connect. The caller must then repeat what the lost connection may have swallowed.
         """
         unheard = self._echo_due is not None and time.monotonic() > self._echo_due
         if not (self._announce_due or unheard) or not self._publish_presence(online=True):
@@ -121,7 +130,12 @@ class BusSession:
     def say(
         self, kind: str, data: Mapping[str, object], *, job: str | None = None, attempt: int = 0, keep: bool = True
     ) -> bool:
-        """Tell the monitor something; *keep* spools it until it is settled, otherwise it may be lost (False)."""
+        """
+        Send a message to the monitor.
+
+        With *keep* it waits in the spool until it is settled (OSError where the disk refuses). Without, it may be lost,
+        and False says that it was.
+        """
         topic = topics.events(self._spec.session)
         if kind == "signal":
             data = {**data, "incarnation": self._spec.incarnation}
@@ -133,20 +147,21 @@ class BusSession:
         return True
 
     def beat(self, job: str, attempt: int, key: bytes) -> None:
+        """Publish a heartbeat of an attempt; nothing happens while there is no connection."""
         body = self._producer.job_event(job, attempt, "heartbeat", {})
         topic = topics.job(job)
         if self._bus is not None:
             self._bus.publish(topic, seal(body, token=key, use=USE_JOB, scope=job, topic=topic), qos=0)
 
     def carry(self, now: float) -> list[Spooled]:
-        """Publish what is due of the spool; return what went out for the first time."""
+        """Publish the events of the spool that are due. Returns those that were published for the first time."""
         return self.relay.send(self._bus, now)
 
     def receive(self) -> Checked[SessionMessage] | None:
         """
-        The next message that is for us, checked; None when there is none left.
+        Return the next message for this runner, checked; None where no more are waiting.
 
-        Raises EventRefused for a message that is not what it claims to be.
+        Raises EventRefused for a message that cannot be accepted. The next call goes on with the one after it.
         """
         while self._incoming:
             message = self._incoming.popleft()
@@ -163,13 +178,13 @@ class BusSession:
         return None
 
     def close(self) -> None:
-        """Say goodbye: an explicit offline, no will."""
+        """Publish that the runner goes offline, and disconnect without a will."""
         if self._bus is not None:
             self._publish_presence(online=False)
             self._bus.close()
 
     def wake(self) -> None:
-        """End the loop's sleep; callable from any thread."""
+        """End the loop's sleep. Any thread may call it."""
         try:
             os.write(self._wake_write, b"!")
         except BlockingIOError:
@@ -184,7 +199,7 @@ class BusSession:
         self.wake()
 
     def _answer(self, seen: object) -> None:
-        """A will that came late may have overwritten our `online`: say it again, unless a younger runner spoke."""
+        """A late will may have overwritten our `online`: publish it again, unless a younger runner has published."""
         if not isinstance(seen, Presence):
             return
         if seen.incarnation == self._spec.incarnation and seen.online:

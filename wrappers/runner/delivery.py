@@ -1,9 +1,8 @@
 """
-Bringing one prompt to one agent: at most one paste for each (job, attempt), submission verified.
+The delivery of one prompt to one agent: at most one paste for each (job, attempt), and the submission is verified.
 
-The intent is on disk before the paste. An intent without a result, found after
-a restart, is `unknown`: nobody can tell whether the paste happened, so it is
-never pasted again by itself.
+The intent is on disk before the paste. An intent without a result, found after a restart, is `unknown`: whether the
+paste happened cannot be known, so MAM never pastes it again by itself.
 """
 
 import enum
@@ -23,16 +22,20 @@ from mam.wrappers.mux.protocol import LookFailed, Multiplexer, PaneGone
 ENTER_AGAIN_S = 1.0
 ENTER_AT_MOST = 3
 LOOK_EVERY_S = 0.1
-BLIND_S = 1.0  # for agents whose draft cannot be seen: how long after Enter the prompt counts as taken
+BLIND_S = 1.0  # for agents whose draft cannot be seen: the prompt counts as taken this long after Enter
 
 
 class DeliveryOutcome(NamedTuple):
+    """The end of a delivery. *evidence* is what the screen showed, or what was raised."""
+
     state: DeliveryState
     reason: DeliveryReason = ""
     evidence: str = ""
 
 
 class DeliveryPhase(enum.Enum):
+    """What a delivery waits for."""
+
     WAITING = "waiting"  # for an agent that takes a prompt
     PASTED = "pasted"  # for the pause before Enter
     CHECKING = "checking"  # for a sign that the prompt was submitted
@@ -40,32 +43,33 @@ class DeliveryPhase(enum.Enum):
 
 
 class Ledger:
-    """The deliveries of one session on disk: ``<job>-<attempt>`` holds the intent, later the result."""
+    """The deliveries to one agent on disk: the file ``<job>-<attempt>`` holds the intent, later the result."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         folder.mkdir(mode=0o700, exist_ok=True)
 
     def path(self, job: str, attempt: int) -> Path:
+        """Return the file of one delivery."""
         return self._folder / f"{job}-{attempt}"
 
     def intend(self, job: str, attempt: int, by: str) -> None:
         """
-        Record durably that *by* may paste from now on; again where a try of its own failed half-way.
+        Record durably that *by* may paste from now on. The same *by* may repeat it after a failed try.
 
-        Raises FileExistsError where somebody else may have pasted.
+        Raises FileExistsError where another runner may have pasted, and OSError where the disk refuses.
         """
         path, content = self.path(job, attempt), json.dumps({"by": by}).encode()
         try:
-            # Nothing is pasted before this is on the disk: what was pasted is known after every crash.
+            # The paste comes after this is on the disk, so every crash leaves a trace of it.
             atomic_files.write(path, content, Durability.NAME, exclusive=True, point="key.link")
         except FileExistsError:
             if path.read_bytes() != content:
                 raise
-            atomic_files.sync_folder(self._folder)  # who wrote it may have died just before that
+            atomic_files.sync_folder(self._folder)  # the writer may have died just before its own sync
 
     def result(self, job: str, attempt: int) -> DeliveryOutcome | None:
-        """The recorded result; `unknown` for an intent without one; None where nothing was ever tried."""
+        """Return the recorded result; `unknown` for an intent without one; None where nothing was tried."""
         path = self.path(job, attempt)
         if not path.exists():
             return None
@@ -78,13 +82,19 @@ class Ledger:
         )
 
     def conclude(self, job: str, attempt: int, outcome: DeliveryOutcome) -> None:
+        """Record the result. Raises OSError where the disk refuses; the delivery then reads as `unknown`."""
         content = json.dumps(outcome._asdict()).encode()
         # The name is there since the intent: without the result it reads as `unknown`.
         atomic_files.write(self.path(job, attempt), content, Durability.FILE, point="delivery.conclude")
 
 
 class Delivery:
-    """One dispatch on its way. `step` does what is due and says when it wants to be called again."""
+    """
+    One prompt on its way into an agent's composer.
+
+    `step` does what is due, and `due` says when it must be called again. The prompt is pasted at most once, only while
+    the agent's composer is empty and in the foreground. Enter is repeated while the prompt still stands there.
+    """
 
     def __init__(
         self,
@@ -100,7 +110,7 @@ class Delivery:
         now: float,
     ) -> None:
         self.job, self.attempt, self.order = job, attempt, order
-        self.started_seen = False  # set by the runner: the agent's own word is the best proof of submission
+        self.started_seen = False  # the runner sets it: `mam job started` is the best proof of a submission
         self._agent, self._mux, self._pane, self._ledger = agent, mux, pane, ledger
         self._in_foreground = in_foreground
         self._deadline = now + order.deliver_within_s
@@ -114,18 +124,19 @@ class Delivery:
 
     @property
     def due(self) -> float:
+        """When `step` has something to do, by time.monotonic()."""
         return self._due
 
     def step(self, now: float) -> DeliveryOutcome | None:
-        """Go on, if it is time; the outcome once there is one. Never raises for a pane or a disk that is away."""
+        """Do what is due at *now*. Returns the outcome once there is one. It raises for no pane and for no disk."""
         if now < self._due or self.phase is DeliveryPhase.DONE:
             return None
-        self._due = now + LOOK_EVERY_S  # also where the step fails: nobody may call it again at once
+        self._due = now + LOOK_EVERY_S  # also where the step fails: it must not be called again at once
         try:
             outcome = self._step(now)
         except (PaneGone, LookFailed) as error:
             outcome = self._held_up(now, "not_foreground", str(error))
-        except OSError as error:  # the disk refuses: the job may not be held for ever by a prompt that comes too late
+        except OSError as error:  # the disk refuses: the job must not wait for ever for a prompt that is too late
             outcome = self._held_up(now, "unsubmitted", str(error))
         if outcome is not None:
             self.phase = DeliveryPhase.DONE
@@ -133,7 +144,7 @@ class Delivery:
                 try:
                     self._ledger.conclude(self.job, self.attempt, outcome)
                 except OSError:
-                    pass  # the bus still tells it; after a restart it is unknown, which is true as well
+                    pass  # the bus still tells it; after a restart it reads as unknown, which is true as well
         return outcome
 
     def _step(self, now: float) -> DeliveryOutcome | None:
@@ -158,7 +169,7 @@ class Delivery:
     def _wait(self, now: float) -> DeliveryOutcome | None:
         screen = self._mux.screen(self._pane)
         blocked = self._obstacle(screen)
-        if blocked is None and now < self._deadline:  # a runner that was stopped finds its time over
+        if blocked is None and now < self._deadline:  # after a SIGSTOP, the runner may find its time over
             if not self._brief_is_intact():
                 return DeliveryOutcome("refused", "brief_altered", "the brief is not the one that was delegated")
             self._before = screen.text
@@ -171,7 +182,7 @@ class Delivery:
             try:
                 self._mux.paste(self._pane, self.order.prompt)
             except (PaneGone, LookFailed) as error:
-                # Part of it may have arrived, so it is neither tried again nor submitted.
+                # A part of it may have arrived, so it is neither pasted again nor submitted.
                 return DeliveryOutcome("unknown", "unsubmitted", str(error))
             self._due = now + self._agent.submit_pause_s
             return None
@@ -189,7 +200,7 @@ class Delivery:
         if signal not in (
             ScreenState.READY,
             ScreenState.ERROR,
-        ):  # whether a failure still holds, only a prompt can tell
+        ):  # an error may be over, and only a prompt can tell
             return "busy"
         return "draft" if self._agent.draft(screen) else None
 
@@ -238,12 +249,12 @@ class Delivery:
         return None
 
     def _takes_keys(self, screen: Screen) -> bool:
-        """Whether Enter would reach the agent's composer, and not a dialog or another program."""
+        """Whether Enter would reach the agent's composer now, and not a dialog or another program."""
         asks = self._agent.read(screen) in (ScreenState.ASKING, ScreenState.DIALOG)
         return self._in_foreground() and not asks
 
     def _taken(self, screen: Screen, now: float) -> bool:
-        """Whether a composer without our text means that the prompt was sent, and not that it never arrived."""
+        """Whether an empty composer means that the prompt was submitted, and not that it never arrived."""
         if self._draft_seen or self._agent.read(screen) is ScreenState.WORKING:
             return True
         return screen.text != self._before and now - self._entered_at >= BLIND_S

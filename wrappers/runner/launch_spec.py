@@ -1,4 +1,4 @@
-"""What a runner is told at its start, as a file: a command line could be too long and would be readable by anybody."""
+"""The launch specification of a runner, as a file: a command line could be too long, and other users could read it."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -16,7 +16,7 @@ from mam.broker.nats import process as nats_server
 
 @dataclass(frozen=True)
 class BrokerRef:
-    """Where the broker is, by files on this host: ports and passwords are read anew at every connect."""
+    """Where the broker is, by files on this host. Port and password are read anew at every connect."""
 
     url: str = ""  # empty: the embedded one
     folder: str = ""
@@ -26,7 +26,7 @@ class BrokerRef:
     users_dir: str = ""  # for a broker of yours with MAM's three users: broker-<user>.password each
 
     def endpoint(self, user: str) -> Endpoint | None:
-        """How *user* reaches it, or None where the embedded one never ran. Raises FileRefused, Usage."""
+        """Return how *user* reaches it; None where the embedded one never ran. Raises FileUnusable, Usage."""
         if self.url and self.users_dir:
             password = keys.read_private(nats_config.password_file(Path(self.users_dir), user)).decode().strip()
             own = parse_url(self.url, password, Path(self.ca_file) if self.ca_file else None)
@@ -40,6 +40,8 @@ class BrokerRef:
 
 @dataclass(frozen=True)
 class LaunchSpec:
+    """Everything that a runner must know to start its agent and to reach the monitor."""
+
     session: str
     fingerprint: str
     incarnation: str
@@ -60,16 +62,18 @@ class LaunchSpec:
 
     @property
     def spool(self) -> Path:
+        """The folder of the events that are not settled yet."""
         return Path(self.run_dir) / "outbox"
 
 
 def write(spec: LaunchSpec, path: Path) -> None:
+    """Write *spec* to *path* (0600) durably. Raises OSError."""
     content = json.dumps(asdict(spec), indent=1).encode("utf-8", "surrogateescape")
     atomic_files.write(path, content, Durability.FILE, point="private.rename")  # a resume reads it after a crash
 
 
 def read(path: Path) -> LaunchSpec:
-    """Raises FileRefused where the file is no launch specification of this version."""
+    """Return the specification at *path*. Raises FileRefused where it is not one of this version."""
     try:
         content = json.loads(path.read_text("utf-8", "surrogateescape"))
         return LaunchSpec(**{**content, "broker": BrokerRef(**content["broker"])})

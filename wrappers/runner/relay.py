@@ -1,4 +1,4 @@
-"""Carries a spool to the bus, again and again, until each event is settled."""
+"""The relay from a spool to the bus: each event is published again and again until it is settled."""
 
 import base64
 import json
@@ -11,18 +11,25 @@ from mam.broker.spool import Spooled
 
 FIRST_RETRY_S = 2.0
 LAST_RETRY_S = 60.0
-AT_ONCE = 500  # a long backlog must not keep the runner from everything else
+AT_ONCE = 500  # events a call: a long backlog must not keep the runner from everything else
 BURY_TRIES = 20
 BURY_AGE_S = 3600.0
 
 
 class Relay:
+    """
+    Publishes the events of one folder until they are settled.
+
+    An event is tried again after 2 s, then 4 s, up to 60 s. It is set aside in *dead* after 20 tries and an hour. A
+    heartbeat is published once and dropped.
+    """
+
     def __init__(self, folder: Path, dead: Path) -> None:
         self._folder, self._dead = folder, dead
         self._tries: dict[str, tuple[int, float]] = {}  # id -> tries so far, when the next one is due
 
     def send(self, bus: Bus | None, now: float) -> list[Spooled]:
-        """Publish what is due; return what was handed over for the first time."""
+        """Publish what is due. Returns the events that were seen for the first time, also where *bus* is None."""
         fresh: list[Spooled] = []
         sent = 0
         entries = spool.entries(self._folder)
@@ -32,14 +39,14 @@ class Relay:
             if sent >= AT_ONCE:
                 break
             if not entry.beat and entry.id in self._tries and (bus is None or now < self._tries[entry.id][1]):
-                continue  # not due: its content is not even read
+                continue  # not due, so its content is not read
             item = spool.load(entry)
             if item is None:
                 continue
             if item.beat:
                 if bus is not None:
                     bus.publish(item.topic, item.wire, qos=0)
-                item.path.unlink(missing_ok=True)  # a heartbeat that comes late says nothing
+                item.path.unlink(missing_ok=True)  # a late heartbeat would say nothing
                 continue
             tries, due = self._tries.get(item.id, (0, 0.0))
             if item.id not in self._tries:
@@ -52,34 +59,36 @@ class Relay:
             self._tries[item.id] = (tries, now + min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** (tries - 1)))
             try:
                 if tries >= BURY_TRIES and time.time() - item.path.stat().st_mtime > BURY_AGE_S:
-                    spool.bury(item, self._dead)  # nobody could answer it: it was never authenticated
+                    spool.bury(item, self._dead)  # it was never answered, so it could not be authenticated
             except FileNotFoundError:
-                pass  # the monitor swept it meanwhile
+                pass  # the monitor has swept it meanwhile
         return fresh
 
     def hurry(self) -> None:
-        """Make everything due at once: the road is open again."""
+        """Make all events due at once, after a connection came back."""
         self._tries = {event_id: (tries, 0.0) for event_id, (tries, _) in self._tries.items()}
 
     def settle(self, ids: set[str]) -> None:
+        """Remove the events with these ids."""
         spool.settle(self._folder, ids)
         for event_id in ids:
             self._tries.pop(event_id, None)
 
     @staticmethod
     def peek(item: Spooled) -> tuple[str, int]:
-        """Kind and attempt of an event of our own agent, unverified: used for timing, never for truth."""
+        """Return kind and attempt of an event, unverified. They may decide when to look, and nothing else."""
         body = body_of(item.wire)
         attempt = body.get("attempt")
         return str(body.get("kind", "")), attempt if isinstance(attempt, int) else 0
 
     @staticmethod
     def kind_of(wire: bytes) -> str:
-        """The kind that a message claims, unverified: used to choose what to drop when there is too much."""
+        """Return the kind that a message claims, unverified. It may decide what to drop under a flood."""
         return str(body_of(wire).get("kind", ""))
 
 
 def body_of(wire: bytes) -> dict[str, object]:
+    """Return the body of a message without checking its signature; empty where it cannot be read."""
     try:
         text = json.loads(wire)["body"]
         body = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))

@@ -1,8 +1,8 @@
 """
-The runner: lives in the pane, starts the agent, holds its presence, delivers prompts, relays its events.
+The runner lives in the pane: it starts the agent, tells that it is present, delivers prompts, and relays its events.
 
-One thread does everything; the bus and the signals only wake it. It never ends
-because of the bus or the disk: while the agent lives, somebody must watch it.
+One thread does everything; the bus and signals only wake it. Trouble with the bus or the disk never ends it, since the
+agent must be watched as long as it lives.
 """
 
 import logging
@@ -39,16 +39,23 @@ from mam.wrappers.runner.launch_spec import LaunchSpec
 _log = logging.getLogger("mam.runner")
 
 LOOK_EVERY_S = 2.0
-IDLE_LOOKS_S = 6.0  # while nothing is asked of a ready agent: `why` looks for itself
-FIRST_LOOKS_S = 0.2  # until the agent is seen ready for the first time
+IDLE_LOOKS_S = 6.0  # while a ready agent has nothing to do: `mam why` looks at the screen itself
+FIRST_LOOKS_S = 0.2  # until the agent was seen ready for the first time
 HOOK_DRAWS_S = 1.0
-IDLE_S = 2.0  # a lost wake costs at most this
+IDLE_S = 2.0  # the most that a lost wake costs
 STOP_WAIT_S = 5.0
 FLUSH_S = 2.0
 EVIDENCE_CHARS = 2000
 
 
 class Runner:
+    """
+    One life of one agent, from its start to its end.
+
+    The agent is started at most once, and ends when the runner is asked to end (SIGTERM, SIGHUP). Whatever fails in one
+    step of the loop is logged, and the loop goes on. What the agent says is kept in the spool until it is settled.
+    """
+
     def __init__(self, spec: LaunchSpec, pane: str, environ: Mapping[str, str], connect: Connect, tty: int) -> None:
         self._spec = spec
         self._pane = pane
@@ -60,7 +67,7 @@ class Runner:
         self._fifo = os.open(self._run_dir / "wake", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
         self._delivery: Delivery | None = None
         self._open: tuple[str, int] | None = None  # the attempt that gets heartbeats
-        self._taken: set[tuple[str, int]] = set()  # what this runner brought to an end, whatever end
+        self._taken: set[tuple[str, int]] = set()  # the deliveries that this runner has ended, in whatever way
         self._open_key = self._next_key = b""  # of the open attempt, and of the one that is being delivered
         self._beat_due = self._look_due = 0.0
         self._signal: ScreenState | None = None
@@ -74,7 +81,7 @@ class Runner:
     # -- the loop -----------------------------------------------------------------
 
     def run(self) -> int:
-        """Serve until the agent ended; return its exit code (128 + the signal that ended it)."""
+        """Serve until the agent has ended. Returns its exit code; 128 + N where signal N ended it."""
         self._hold_signals()
         self._guarded(self._link.open, self.agent.identity)
         while self.agent.exited is None:
@@ -91,7 +98,7 @@ class Runner:
         return code if code >= 0 else 128 - code
 
     def _guarded(self, step: Callable[..., None], *args: Any) -> None:
-        """A full disk, a lost pane or a refused file must not leave the agent without its runner."""
+        """Run a step and log its trouble: a full disk or a lost pane must not leave the agent without its runner."""
         try:
             step(*args)
         except (OSError, MamError, ValueError) as error:
@@ -119,7 +126,7 @@ class Runner:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGTERM, self._end_soon)
         signal.signal(signal.SIGHUP, self._hung_up)
-        # Keys typed in the pane are the agent's.
+        # The keys that a person types in the pane are meant for the agent.
         for name in (signal.SIGINT, signal.SIGQUIT, signal.SIGTSTP, signal.SIGTTIN):
             signal.signal(name, signal.SIG_IGN)
 
@@ -132,7 +139,7 @@ class Runner:
     def _attend(self, now: float) -> None:
         self._link.attend()
         if self._link.announce():
-            self._signal, self._look_due = None, now  # what the screen shows is said again
+            self._signal, self._look_due = None, now  # what the screen shows is published again
 
     def _carry(self, now: float) -> None:
         for item in self._link.carry(now):
@@ -157,7 +164,7 @@ class Runner:
         try:
             screen = self._mux.screen(self._pane)
         except (PaneGone, LookFailed):
-            return  # could not look: nothing is known, nothing is said
+            return  # without a look nothing is known, so nothing is published
         seen = self._cli.read(screen)
         self._was_ready = self._was_ready or seen is ScreenState.READY
         if seen is self._signal:
@@ -179,11 +186,11 @@ class Runner:
             self._rest(0.02)
 
     def _note(self, item: Spooled) -> None:
-        """Learn from what the agent says on its way out: `started` proves a delivery, `report` ends an attempt."""
+        """Learn from an event of the agent: `started` proves a delivery, and `report` ends an attempt."""
         place, (kind, attempt) = topics.parse(item.topic), self._link.relay.peek(item)
         if place is not None and place.place == "events" and kind == "signal":
-            # A hook speaks before its question is drawn. What the screen shows after that is told in any case: who
-            # answered at once left no question to be seen.
+            # A hook speaks before its question is drawn. The screen after that is published in any case, since a
+            # person who answers at once leaves no question to be seen.
             self._signal, self._look_due = None, time.monotonic() + HOOK_DRAWS_S
         if place is None or place.place != "job":
             return
@@ -194,7 +201,7 @@ class Runner:
             self._close_attempt()
 
     def _disown(self) -> None:
-        """The attempt that was open when an earlier runner died went down with its agent: say so."""
+        """Report the attempt that was open when an earlier runner died as lost: its agent has died as well."""
         before = atomic_files.read(self._run_dir / "open.json")
         job, attempt = before.get("job"), before.get("attempt")
         if isinstance(job, str) and isinstance(attempt, int):
@@ -206,7 +213,7 @@ class Runner:
         self._write_note("open.json", {})
 
     def _write_note(self, name: str, content: Mapping[str, object]) -> None:
-        """A small file for the agent's own verbs, which never ask the network."""
+        """Write a small file for the agent's own verbs, which never use the network."""
         atomic_files.write_note(self._run_dir / name, content)
 
     # -- what the monitor wants ---------------------------------------------------
@@ -235,11 +242,11 @@ class Runner:
     def _accept(self, job: str, attempt: int, order: FreeText) -> None:
         current = self._delivery
         if current is not None and (current.job, current.attempt) == (job, attempt):
-            return  # sent again while under way
+            return  # the order was sent again while it is under way
         done = self._ledger.result(job, attempt)
         if done is not None:
             if isinstance(order, Dispatch) and done.state == "submitted" and (job, attempt) not in self._taken:
-                # Whoever submitted it died before it could note or say so, and its agent with it: both are said.
+                # The runner that submitted it died before it could say so, and its agent with it. Both are reported.
                 self._report_delivery(job, attempt, done)
                 done = DeliveryOutcome("unknown", "restarted")
             self._report_delivery(job, attempt, done)
@@ -250,7 +257,7 @@ class Runner:
         left_s = _left_s(order)
         if left_s <= 0:
             _log.warning("%s came too late to be typed", job)
-            return  # its job was given up, or whoever sent it was told that it did not arrive
+            return  # its job was given up, or its sender was told that it did not arrive
         if isinstance(order, Dispatch):
             self._next_key = keys.load(Path(order.key_file))
         else:
@@ -269,7 +276,7 @@ class Runner:
         )
 
     def _gives_way(self, current: Delivery, order: FreeText, job: str) -> bool:
-        """Free text that still waits for a screen keeps no job's prompt away; its sender is told."""
+        """Whether *current* was dropped: a job's prompt goes before free text that was not pasted. Its sender is told."""
         if (
             isinstance(current.order, Dispatch)
             or not isinstance(order, Dispatch)
@@ -289,7 +296,7 @@ class Runner:
             return
         self._delivery = None
         self._taken.add((current.job, current.attempt))
-        self._look_due = now  # the turn has begun, or something is in its way: no idle look any more
+        self._look_due = now  # a turn has begun, or something is in its way: look at once
         if outcome.state == "submitted" and isinstance(current.order, Dispatch):
             self._open, self._open_key = (current.job, current.attempt), self._next_key
             self._beat_due = now
@@ -304,13 +311,13 @@ class Runner:
         self._link.say("delivery", data, job=job, attempt=attempt)
 
     def _cancel(self, job: str, attempt: int) -> None:
-        """Forget a delivery or stop an attempt's heartbeats; the agent itself is never interrupted behind its back."""
+        """Drop a delivery, or stop the heartbeats of an attempt. The agent itself is not interrupted."""
         if self._open == (job, attempt):
             self._close_attempt()
         current = self._delivery
         if current is not None and (current.job, current.attempt) == (job, attempt):
             if current.phase is not DeliveryPhase.WAITING:
-                return  # our text stands in the composer: bring it to its end, or no later prompt could be delivered
+                return  # the prompt stands in the composer: without its end, no later prompt could be delivered
             self._delivery = None
         known = self._ledger.result(job, attempt) or DeliveryOutcome("refused")
         self._report_delivery(job, attempt, known._replace(reason="cancelled"))
@@ -322,16 +329,16 @@ class Runner:
 
 
 def _left_s(order: FreeText) -> int:
-    """How long an order may still be typed: a stopped runner finds it in its socket when nobody wants it any more."""
+    """Return for how many seconds an order may still be typed. After a SIGSTOP, the socket holds old ones."""
     if order.expires_at is None:
         return order.deliver_within_s
     return min(order.deliver_within_s, (order.expires_at - now_ms()) // 1000)
 
 
 def main(spec_file: Path, pane: str, environ: Mapping[str, str]) -> int:
-    """The verb `mam runner`: serve the pane that we are in. Raises FileRefused for a bad *spec_file*."""
+    """`mam runner`: serve this process's pane, and return the agent's code. Raises FileRefused for a bad *spec_file*."""
     spec = launch_spec.read(spec_file)
-    logging.raiseExceptions = False  # our standard error is the agent's screen
+    logging.raiseExceptions = False  # standard error is the agent's screen
     log = RotatingFileHandler(spec.log, maxBytes=rotated_log.LIMIT_BYTES, backupCount=1)
     logging.basicConfig(handlers=[log], level=logging.INFO, format="%(asctime)s %(name)s %(message)s")
     runner = Runner(spec, pane, process.unnested_pane(environ), connector(spec.chaos, spec.session), sys.stdin.fileno())
