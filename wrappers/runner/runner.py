@@ -276,7 +276,7 @@ class Runner:
         )
 
     def _gives_way(self, current: Delivery, order: FreeText, job: str) -> bool:
-        """Whether *current* was dropped: a job's prompt goes before free text that was not pasted. Its sender is told."""
+        """Whether *current* was dropped: a job's prompt goes before free text that was not pasted. Its sender hears."""
         if (
             isinstance(current.order, Dispatch)
             or not isinstance(order, Dispatch)
@@ -336,7 +336,7 @@ def _left_s(order: FreeText) -> int:
 
 
 def main(spec_file: Path, pane: str, environ: Mapping[str, str]) -> int:
-    """`mam runner`: serve this process's pane, and return the agent's code. Raises FileRefused for a bad *spec_file*."""
+    """`mam runner`: serve this process's pane and return its code. Raises FileRefused for a bad *spec_file*."""
     spec = launch_spec.read(spec_file)
     logging.raiseExceptions = False  # standard error is the agent's screen
     log = RotatingFileHandler(spec.log, maxBytes=rotated_log.LIMIT_BYTES, backupCount=1)
