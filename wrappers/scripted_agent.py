@@ -36,14 +36,14 @@ _BEGIN, _END = b"\x1b[200~", b"\x1b[201~"
 
 
 class Composer:
-    """Reads one prompt at a time from a terminal in character mode, showing a draft until Enter."""
+    """Reads prompts from a terminal in character mode, one at a time, and shows the draft until Enter."""
 
     def __init__(self, fd: int) -> None:
         self._fd = fd
         self._bytes = b""
 
     def read(self) -> str | None:
-        """The next prompt, or None at the end of input."""
+        """Return the next prompt, or None at the end of the input."""
         draft = b""
         self._show(draft)
         while True:
@@ -82,6 +82,12 @@ class Composer:
 
 
 class Player:
+    """
+    One scripted agent: it answers each prompt of a job with the steps of its script.
+
+    Its *memory*, a file, holds every prompt that it has heard, so that a later life goes on with the next script.
+    """
+
     def __init__(self, name: str, memory: Path, script: list[dict[str, Any]] | None) -> None:
         self._name, self._memory = name, memory
         self._script = script or DEFAULT_SCRIPT
@@ -89,7 +95,7 @@ class Player:
         self._composer = Composer(sys.stdin.fileno())
 
     def run(self) -> int:
-        """Play until the input ends or a step says exit."""
+        """Play until the input ends or a step says exit. Returns the exit code."""
         if self._heard:
             _say(f"{self._name}: going on, {len(self._heard)} prompts remembered")
         while (prompt := self._composer.read()) is not None:
@@ -104,7 +110,7 @@ class Player:
         return 0
 
     def _remember(self, prompt: str) -> None:
-        """In one step: a memory that is half written would end every later life at its start."""
+        """Write the memory in one step, since a half-written one would end every later life at its start."""
         self._heard.append(prompt)
         atomic_files.write(self._memory, json.dumps(self._heard).encode(), Durability.PROCESS, point="memory.rename")
 
@@ -150,7 +156,7 @@ class Player:
 
 
 class JobPrompt:
-    """The commands and paths that a job's prompt spells out, taken from it like an agent would."""
+    """The commands and paths that a job's prompt spells out, read from it as an agent reads them."""
 
     def __init__(self, commands: dict[str, str], brief: Path, report_path: Path) -> None:
         self.started, self.progress, self.report = commands["started"], commands["progress"], commands["report"]
@@ -158,7 +164,7 @@ class JobPrompt:
 
     @property
     def tree(self) -> Path | None:
-        """Where a review looks and tries; None for other jobs."""
+        """The tree in which a review works; None for other jobs."""
         try:
             review = json.loads((self.brief.parent / "job.json").read_text("utf-8")).get("review")
         except (OSError, ValueError):
@@ -167,13 +173,14 @@ class JobPrompt:
 
     @classmethod
     def parse(cls, prompt: str) -> "JobPrompt | None":
+        """Return what a job's prompt says; None for free text."""
         if not prompt.startswith("[MAM job "):
             return None
-        # Paths may hold line breaks, so a command is what the shell would read, not what a line holds.
+        # Paths may hold line breaks, so a command is read as the shell reads it, and not line by line.
         try:
             words = shlex.split(prompt, comments=False, posix=True)
         except ValueError:
-            return None  # free text that only begins like a job
+            return None  # free text that begins like a job
         verbs: dict[str, str] = {}
         for i, word in enumerate(words[:-1]):
             if word == "job" and words[i + 1] in ("started", "progress", "report") and words[i + 1] not in verbs:
@@ -184,12 +191,13 @@ class JobPrompt:
         return cls(verbs, paths["brief.md"], paths["report-final.md"])
 
     def script(self) -> list[dict[str, Any]] | None:
+        """Return the script that the brief brings along, or None."""
         found = _SCRIPT_LINE.search(self.brief.read_text("utf-8", "replace"))
         return json.loads(found.group(1)) if found else None
 
 
 def _turn(script: list[Any], job: int) -> list[dict[str, Any]]:
-    """The steps of the *job*-th job, counted from 1."""
+    """Return the steps of the *job*-th job, counted from 1."""
     if script and isinstance(script[0], list):
         turn: list[dict[str, Any]] = script[min(job, len(script)) - 1]
         return turn
@@ -204,7 +212,7 @@ def _shell(command: str, folder: Path | None = None) -> None:
     if folder is not None and not folder.is_dir():
         _say(f"there is no {folder}")
         return
-    clean = ["env", "PYTHONDONTWRITEBYTECODE=1"] if folder else []  # nothing may be left in a review's tree
+    clean = ["env", "PYTHONDONTWRITEBYTECODE=1"] if folder else []  # a review's tree must stay as it is
     done = process.run([*clean, "sh", "-c", command], cwd=folder, timeout_s=600, expect=())
     _say(f"$ {command.splitlines()[0][:120]}")
     for line in (done.stdout + done.stderr).splitlines():
@@ -223,7 +231,7 @@ def _out(text: str) -> None:
 
 
 def main(name: str, memory: Path, script_file: Path | None) -> int:
-    """The verb `mam play`."""
+    """`mam play`: be a scripted agent in this terminal. Returns its exit code."""
     script = json.loads(script_file.read_text("utf-8")) if script_file else None
     fd = sys.stdin.fileno()
     before = termios.tcgetattr(fd)

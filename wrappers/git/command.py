@@ -1,8 +1,8 @@
 """
-The one door to git: questions and acts on repositories, in flat functions.
+Git commands: questions about repositories, and changes to them, in flat functions.
 
-Every command runs without what a hook or an outer git left in the environment,
-without the repository's own programs (fsmonitor, hooks), and never asks.
+Every command runs without the variables that a hook or an outer git left in the environment, and without the
+repository's own programs (fsmonitor, hooks). No command asks a person.
 """
 
 import shutil
@@ -22,9 +22,9 @@ try:
     from git.cmd import Git
     from git.exc import CommandError
 except ImportError:
-    pass  # GitPython refuses to be imported where there is no git program: `ask` says so
+    pass  # GitPython cannot be imported where git is not installed: `ask` raises GitFailed for that
 
-# What git exports to hooks and to `git -c`; inherited, it would make us answer for another repository.
+# Git exports these variables to hooks and with `git -c`. A command that inherits them works on another repository.
 LOCAL_VARIABLES = [
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_CONFIG",
@@ -45,7 +45,7 @@ LOCAL_VARIABLES = [
     "GIT_NAMESPACE",
     "GIT_CEILING_DIRECTORIES",
 ]
-# A repository's own configuration can run programs; nothing that MAM does needs them, nor a collection behind its back.
+# A repository's own configuration can run programs and garbage collections. MAM needs none of them.
 _SAFE = [
     "-c",
     "core.fsmonitor=false",
@@ -58,7 +58,7 @@ _SAFE = [
     "-c",
     "maintenance.auto=0",
 ]
-# Without git-lfs its filter fails every checkout: the pointers are what is committed, and enough.
+# Where git-lfs is not installed, its filter would fail every checkout. The pointers are committed, and they are enough.
 _NO_LFS = ["-c", "filter.lfs.smudge=", "-c", "filter.lfs.process=", "-c", "filter.lfs.clean="]
 _NO_LFS += ["-c", "filter.lfs.required=false"]
 ASK_S = 30.0
@@ -68,6 +68,8 @@ _lock: ContextVar[tuple[int, ...]] = ContextVar("_lock", default=())
 
 
 class GitFailed(MamError):
+    """A git command failed. *why* is what git printed."""
+
     words: str
     folder: str
     why: str
@@ -78,6 +80,8 @@ class GitFailed(MamError):
 
 
 class NoRepository(MamError):
+    """The directory belongs to no work tree of a git repository."""
+
     folder: str
 
     code = "no_repository"
@@ -89,9 +93,9 @@ class NoRepository(MamError):
 @contextmanager
 def keeping(lock: int) -> Generator[None]:
     """
-    Hand the descriptor of a lock to every git process that is started inside.
+    Pass the descriptor of a lock to every git process that is started inside.
 
-    git goes on where we are killed; the lock is free only when both are gone.
+    Git goes on where this process is killed. The lock is free only after both have ended.
     """
     token = _lock.set((*_lock.get(), lock))
     try:
@@ -101,7 +105,7 @@ def keeping(lock: int) -> Generator[None]:
 
 
 def ask(folder: Path, *words: str, index: Path | None = None) -> str:
-    """The output of one read-only git command in *folder*, optionally on another index. Raises GitFailed."""
+    """Return the output of one read-only git command in *folder*; *index* replaces its index file. Raises GitFailed."""
     extra = {"GIT_OPTIONAL_LOCKS": "0"}
     if index is not None:
         extra["GIT_INDEX_FILE"] = str(index)
@@ -109,7 +113,7 @@ def ask(folder: Path, *words: str, index: Path | None = None) -> str:
 
 
 def act(folder: Path, *words: str, variables: Mapping[str, str] | None = None, stdin: str = "") -> str:
-    """The output of one git command that changes something. Raises GitFailed; what it did until then stays."""
+    """Return the output of one git command that changes something. After GitFailed, a part of the change may stay."""
     return _run(folder, words, dict(variables or {}), ACT_S, stdin)
 
 
@@ -123,11 +127,11 @@ def _run(folder: Path, words: tuple[str, ...], extra: dict[str, str], timeout_s:
     command += ["git", "-C", str(folder), *safe, *words]
     threads = set(threading.enumerate())
     try:
-        # git.cmd.Git alone: a Repo object would keep child processes open.
+        # Only git.cmd.Git is used, since a Repo object would keep child processes open.
         with tempfile.TemporaryFile() as source:
             source.write(stdin.encode("utf-8", "surrogateescape"))  # paths may have any bytes
             source.seek(0)
-            # GitPython can only add to our environment: what git's own helpers may not see is emptied.
+            # GitPython can only add to the environment, so secrets become empty for git's own helpers.
             hidden = dict.fromkeys(process.SECRET, "")
             answer = Git().execute(
                 command, istream=source, env=hidden, kill_after_timeout=timeout_s, pass_fds=_lock.get()
@@ -142,14 +146,14 @@ def _run(folder: Path, words: tuple[str, ...], extra: dict[str, str], timeout_s:
 
 
 def _let_go(before: set[threading.Thread]) -> None:
-    """Cancel what GitPython leaves behind where it is interrupted: our end would wait for its timer's."""
+    """Cancel the timer that GitPython leaves behind after an interrupt. This process would wait for it at its end."""
     for thread in threading.enumerate():
         if isinstance(thread, threading.Timer) and thread not in before:
             thread.cancel()
 
 
 def resolve(folder: Path, revision: str) -> str | None:
-    """The full sha of the commit that *revision* names in *folder*; None where it names none."""
+    """Return the full sha of the commit that *revision* names in *folder*; None where it names no commit."""
     try:
         return ask(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     except GitFailed:
@@ -157,12 +161,12 @@ def resolve(folder: Path, revision: str) -> str | None:
 
 
 def branch_tip(folder: Path, branch: str) -> str | None:
-    """The commit of a local branch by its full name: a tag of the same name says nothing."""
+    """Return the sha of a local branch; None where there is no such branch. A tag of the same name does not count."""
     return resolve(folder, f"refs/heads/{branch}")
 
 
 def is_ancestor(folder: Path, older: str, newer: str) -> bool:
-    """Whether *older* is contained in the history of *newer*."""
+    """Whether the history of *newer* contains *older*; False as well where git cannot tell."""
     try:
         ask(folder, "merge-base", "--is-ancestor", older, newer)
     except GitFailed:
@@ -174,7 +178,7 @@ def is_ancestor(folder: Path, older: str, newer: str) -> bool:
 
 
 def top(folder: Path) -> Path:
-    """The top of the work tree that holds *folder*. Raises NoRepository."""
+    """Return the top of the work tree that holds *folder*. Raises NoRepository."""
     try:
         return Path(ask(folder, "rev-parse", "--show-toplevel"))
     except GitFailed as error:
@@ -182,7 +186,7 @@ def top(folder: Path) -> Path:
 
 
 def common_dir(folder: Path) -> Path:
-    """The git directory that all worktrees of the repository share. Raises NoRepository."""
+    """Return the git directory that all worktrees of the repository share. Raises NoRepository."""
     try:
         return Path(ask(folder, "rev-parse", "--path-format=absolute", "--git-common-dir"))
     except GitFailed as error:
@@ -190,18 +194,20 @@ def common_dir(folder: Path) -> Path:
 
 
 def git_dir(folder: Path) -> Path:
+    """Return the git directory of the work tree that holds *folder*. Raises GitFailed."""
     return Path(ask(folder, "rev-parse", "--absolute-git-dir"))
 
 
 def bare(folder: Path) -> bool:
+    """Whether *folder* lies in a bare repository. Raises GitFailed where it lies in none."""
     return ask(folder, "rev-parse", "--is-bare-repository") == "true"
 
 
 def main_checkout(folder: Path) -> Path:
     """
-    The main checkout of the repository that *folder* belongs to, also when asked from a linked worktree.
+    Return the main checkout of the repository that *folder* belongs to. *folder* may lie in a linked worktree.
 
-    Raises NoRepository; a bare repository with worktrees has no main checkout, and answers with its own folder.
+    A bare repository has no main checkout, so its own folder is returned. Raises NoRepository.
     """
     common = common_dir(folder)
     try:
@@ -216,7 +222,7 @@ def main_checkout(folder: Path) -> Path:
 
 
 def exclude(folder: Path, *patterns: str) -> list[str]:
-    """Add *patterns* to the repository's own exclude file where they are missing; return those added."""
+    """Add the *patterns* that are missing to the repository's own exclude file. Returns those that were added."""
     path = common_dir(folder) / "info" / "exclude"
     path.parent.mkdir(parents=True, exist_ok=True)
     text = path.read_text("utf-8", "surrogateescape") if path.exists() else ""

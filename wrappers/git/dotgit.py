@@ -1,4 +1,4 @@
-"""Where git keeps what: read from its files, without a process and without git itself. Standard library only."""
+"""Git's own files, read without starting git. Standard library only."""
 
 import contextlib
 import re
@@ -9,11 +9,11 @@ from pathlib import Path
 _COMMON_DATA = ("objects", "refs", "logs", "reftable", "lfs", "rr-cache")
 _SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
 ABANDONED_S = 5.0
-BEGUN = "initializing"  # git's own lock on a tree that it has begun to check out
+BEGUN = "initializing"  # the reason with which git itself locks a tree that it has begun to check out
 
 
 def own_dir(tree: Path) -> Path | None:
-    """The git directory of the work tree whose top is *tree*, or of a bare repository; None where there is none."""
+    """Return the git directory of the work tree whose top is *tree*, or of a bare repository; else None."""
     named = named_dir(tree)
     if named is None and not (tree / ".git").exists() and is_bare_folder(tree):
         return tree
@@ -21,7 +21,7 @@ def own_dir(tree: Path) -> Path | None:
 
 
 def named_dir(tree: Path) -> Path | None:
-    """The git directory that *tree* says is its own, whether it is there or not; None where it says nothing."""
+    """Return the git directory that *tree* names as its own, even where that is gone; None where it names none."""
     dot_git = tree / ".git"
     if dot_git.is_dir():
         return dot_git
@@ -29,21 +29,22 @@ def named_dir(tree: Path) -> Path | None:
         text = dot_git.read_text("utf-8", "surrogateescape")
     except OSError:
         return None
-    named = text.removeprefix("gitdir:").strip()  # a torn file names nothing
+    named = text.removeprefix("gitdir:").strip()  # empty in a torn file
     return tree / named if named else None
 
 
 def top_of(folder: Path) -> Path | None:
-    """The top of the work tree that holds *folder*; None where there is none."""
+    """Return the top of the work tree that holds *folder*; None where there is none."""
     return next((each for each in (folder, *folder.parents) if (each / ".git").exists()), None)
 
 
 def is_bare_folder(folder: Path) -> bool:
+    """Whether *folder* looks like a git directory itself."""
     return (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()
 
 
 def says_bare(tree: Path) -> bool:
-    """Whether the configuration of *tree*'s repository calls it bare, in the words that git itself writes."""
+    """Whether the configuration of *tree*'s repository says `bare = true`, spelled as git itself writes it."""
     shared, said = shared_dir(tree), ""
     for path in [shared / "config", shared / "config.worktree"] if shared is not None else []:
         with contextlib.suppress(OSError):
@@ -52,22 +53,23 @@ def says_bare(tree: Path) -> bool:
 
 
 def shared_dir(tree: Path) -> Path | None:
-    """The directory that all work trees of *tree*'s repository share, resolved; None where there is none."""
+    """Return the resolved directory that all work trees of *tree*'s repository share; None where there is none."""
     own = own_dir(tree)
     if own is None:
         return None
     try:
         own = own / (own / "commondir").read_text("utf-8", "surrogateescape").strip()
     except OSError:
-        pass  # the main work tree has none: it is the shared one itself
+        pass  # the main work tree has no such file: its git directory is the shared one
     return own.resolve()
 
 
 def written_by_commits(tree: Path) -> list[Path]:
     """
-    The folders that commits, branches and stashes in the linked work tree *tree* are written to; none for others.
+    Return the folders that commits, branches and stashes in the linked work tree *tree* are written to.
 
-    Hooks and configuration are not among them: who can write those has programs run by whoever uses git next.
+    The list is empty for any other tree. Hooks and configuration are left out: a process that can write those can make
+    the next user of git run its programs.
     """
     own, shared = own_dir(tree), shared_dir(tree)
     if own is None or shared is None or own.resolve() == shared:
@@ -76,7 +78,7 @@ def written_by_commits(tree: Path) -> list[Path]:
 
 
 def is_registered(root: Path, tree: Path) -> bool:
-    """Whether the repository of *root* has an entry for a linked work tree at *tree*, be it there or gone."""
+    """Whether the repository of *root* has an entry for a linked work tree at *tree*. The tree itself may be gone."""
     shared, place = shared_dir(root), tree.resolve()
     for note in (shared / "worktrees").glob("*/gitdir") if shared else ():
         try:
@@ -88,7 +90,7 @@ def is_registered(root: Path, tree: Path) -> bool:
 
 
 def is_linked(root: Path, tree: Path) -> bool:
-    """Whether there is a whole work tree at *tree* that *root*'s repository has an entry for, each naming the other."""
+    """Whether *tree* is a whole linked work tree of *root*'s repository: the tree and its entry name each other."""
     own, shared = own_dir(tree), shared_dir(root)
     if own is None or shared is None or own.parent.resolve() != shared / "worktrees":
         return False
@@ -101,7 +103,7 @@ def is_linked(root: Path, tree: Path) -> bool:
 
 
 def head_of(tree: Path) -> str:
-    """What HEAD of *tree* says: a full sha where it is detached, else `ref: refs/heads/…`; empty where unreadable."""
+    """Return the text of HEAD: a full sha where it is detached, else `ref: refs/heads/…`; empty if unreadable."""
     own = own_dir(tree)
     try:
         return (own / "HEAD").read_text("utf-8", "surrogateescape").strip() if own else ""
@@ -110,13 +112,13 @@ def head_of(tree: Path) -> str:
 
 
 def branch_of(tree: Path) -> str | None:
-    """The branch that *tree* is on; None where its HEAD is detached or unreadable."""
+    """Return the branch that *tree* is on; None where its HEAD is detached or unreadable."""
     head = head_of(tree)
     return head.removeprefix("ref: refs/heads/") if head.startswith("ref: refs/heads/") else None
 
 
 def commit_of(tree: Path) -> str | None:
-    """The full sha that HEAD of *tree* names; None for an unborn branch, and where the files do not say it."""
+    """Return the full sha that HEAD of *tree* names; None for an unborn branch, and where the files do not tell."""
     head = head_of(tree)
     if not head.startswith("ref: "):
         return head if _SHA.fullmatch(head) else None
@@ -140,10 +142,10 @@ def _packed(shared: Path, name: str) -> str | None:
 
 def unlock(tree: Path, *refs: str) -> None:
     """
-    Remove what a killed git left as its lock on *refs* (full names) of *tree*'s repository.
+    Remove the locks on *refs* (full names) that a killed git left in *tree*'s repository.
 
-    git's locks name no owner, so age decides: whoever lives holds one for milliseconds, and is waited for. For refs
-    that nobody but the caller writes at this moment, and that a git of its own may have been killed at.
+    A lock of git names no owner, so its age decides: a living git holds it for milliseconds, and this waits for it. The
+    caller must be the only one that writes these refs now.
     """
     shared = shared_dir(tree)
     for lock in [shared / f"{ref}.lock" for ref in refs] if shared is not None else []:
@@ -152,7 +154,7 @@ def unlock(tree: Path, *refs: str) -> None:
 
 
 def drop_stump(root: Path, tree: Path) -> None:
-    """Remove the entry of a linked work tree at *tree* that a killed git began, and wrote no place into yet."""
+    """Remove the entry of a linked work tree at *tree* that a killed git had begun without noting the tree's path."""
     shared = shared_dir(root)
     entry = shared / "worktrees" / tree.name if shared is not None else None
     if entry is None or (entry / "gitdir").exists():
@@ -162,7 +164,7 @@ def drop_stump(root: Path, tree: Path) -> None:
 
 
 def _abandoned(path: Path) -> bool:
-    """True where *path* has been there, unchanged, for ABANDONED_S; False as soon as it is gone."""
+    """Whether *path* has existed unchanged for ABANDONED_S. Waits for that, and returns False as soon as it is gone."""
     waited_until = time.monotonic() + ABANDONED_S
     while True:
         try:

@@ -1,10 +1,9 @@
 """
 Hooks that keep commits off the main checkout's branch: a help against mistakes, not a lock.
 
-`pre-commit` refuses commits made in the main checkout; `reference-transaction`
-refuses every other way to move its branch (merge, reset, rebase, pull,
-update-ref). Who disables hooks or writes the ref's file passes both. Hooks that
-were there are kept and run first.
+`pre-commit` refuses commits in the main checkout. `reference-transaction` refuses every other way to move its branch
+(merge, reset, rebase, pull, update-ref). A process that disables hooks, or writes the ref's file, passes both. Hooks
+that were there before are kept, and run first.
 """
 
 import os
@@ -69,6 +68,8 @@ exit 1
 
 
 class NotGuardable(MamError):
+    """The hooks, or one of them, cannot be installed."""
+
     folder: str
     why: str
     hint: str
@@ -79,7 +80,7 @@ class NotGuardable(MamError):
 
 
 class Guard(NamedTuple):
-    """Where the hooks are and which branch they guard."""
+    """The folder of the hooks, and the branch that they guard."""
 
     folder: Path
     branch: str
@@ -87,13 +88,13 @@ class Guard(NamedTuple):
 
 def install(main: Path) -> Guard:
     """
-    Guard the branch that *main* is on. Twice is harmless; another branch than before is guarded from then on.
+    Guard the branch that *main* is on. Installing twice is harmless; only the branch of the last time is guarded.
 
     Raises NotGuardable for a detached HEAD, and where the project has a hooks folder of its own.
     """
     branch = dotgit.branch_of(main)
     if branch is None:
-        raise NotGuardable(folder=str(main), why="its HEAD is detached", hint="git switch to the branch to be guarded")
+        raise NotGuardable(folder=str(main), why="its HEAD is detached", hint="switch to the branch to be guarded")
     folder = _folder(main)
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in (("pre-commit", _PRE_COMMIT), ("reference-transaction", _REFERENCES)):
@@ -105,13 +106,13 @@ def install(main: Path) -> Guard:
             fault_points.point("guard.keep")
             hook.rename(kept)
         content = text.replace("@BRANCH@", _quoted(branch)).encode()
-        # An empty hook would guard nothing, and git would run it without a word.
+        # After a crash, an empty hook would guard nothing, and git would run it without a warning.
         atomic_files.write(hook, content, Durability.FILE, mode=0o755, point="guard.install")
     return Guard(folder, branch)
 
 
 def uninstall(main: Path) -> bool:
-    """Undo `install`: hooks that were there before come back. True where something was undone."""
+    """Undo `install`: the hooks from before come back. Returns whether there was something to undo."""
     common = dotgit.shared_dir(main)
     undone = False
     for name in ("pre-commit", "reference-transaction"):
@@ -131,15 +132,16 @@ def uninstall(main: Path) -> bool:
 
 
 def installed(main: Path) -> bool:
+    """Whether both hooks are in place."""
     common = dotgit.shared_dir(main)
     return common is not None and all(_is_ours(common / "hooks" / n) for n in ("pre-commit", "reference-transaction"))
 
 
 def _folder(main: Path) -> Path:
-    """The shared hooks folder. A folder of the project's own is tracked by it: nothing of ours belongs there."""
+    """Return the shared hooks folder. Raises NotGuardable where the project has its own, which it may track."""
     common = git.common_dir(main)
     try:
-        # The last one is our own word, which keeps hooks from running for us.
+        # The last value comes from this very command, which runs without hooks.
         own = git.ask(main, "config", "-z", "--get-all", "core.hooksPath").split("\0")[:-2]
     except git.GitFailed:
         own = []
@@ -157,5 +159,5 @@ def _is_ours(hook: Path) -> bool:
 
 
 def _quoted(branch: str) -> str:
-    """A branch name between double quotes in the shell; what else git allows in one means itself there."""
+    """Return a branch name as it stands between double quotes in the shell."""
     return "".join(f"\\{char}" if char in '$"`\\' else char for char in branch)

@@ -1,8 +1,7 @@
 """
-One exact commit of a work tree, uncommitted work included, without touching the tree, its index or its branch.
+One exact commit of a work tree with its uncommitted work. The tree, its index and its branch stay as they are.
 
-Commits under review are pinned by refs, so that no garbage collection can take
-them while somebody may still ask about them.
+Refs pin the commits under review, so that no garbage collection removes them.
 """
 
 import os
@@ -22,6 +21,8 @@ PINS = "refs/mam/review"
 
 
 class NotCapturable(MamError):
+    """The tree holds something that one commit cannot hold."""
+
     tree: str
     why: str
     hint: str
@@ -32,7 +33,7 @@ class NotCapturable(MamError):
 
 
 class CapturedCommit(NamedTuple):
-    """*head* is what is to be reviewed; it is a commit of our own (*captured*) where work was not committed."""
+    """The commit to review. With *captured*, *head* is MAM's own, on top of the branch's *tip*; else both are one."""
 
     head: str
     tip: str
@@ -41,11 +42,15 @@ class CapturedCommit(NamedTuple):
 
 def capture(tree: Path, message: str) -> CapturedCommit:
     """
-    The commit that holds everything in *tree* which git does not ignore.
+    Return the commit that holds everything in *tree* that git does not ignore.
 
-    The branch's tip where all is committed; else a new commit on top of it, which
-    no branch contains yet. Raises NotCapturable for what one commit cannot hold:
-    an operation in progress, changes inside submodules, a repository inside.
+    Where all is committed, that is the branch's tip. Else it is a new commit on top of the tip, which no branch
+    contains. Capturing the same work again gives the same commit.
+
+    Raises:
+        NotCapturable: One commit cannot hold it: an operation in progress, changes inside submodules, a repository
+            inside, or the directory is gone.
+        GitFailed: Git cannot read the tree.
     """
     if not tree.is_dir():
         hint = "`mam worktree list` shows what makes it again"
@@ -59,7 +64,7 @@ def capture(tree: Path, message: str) -> CapturedCommit:
     whole = _whole_tree(tree, found)
     fault_points.point("snapshot.commit")
     words = ("-c", "commit.gpgSign=false", "commit-tree", whole, "-p", tip, "-m", message)
-    # At the tip's own time: the same work captured again, after a crash say, is the same commit.
+    # With the tip's own time, the same work captured again after a crash is the same commit.
     when = git.ask(tree, "show", "--no-patch", "--format=%cd", "--date=raw", tip)
     dates = {"GIT_AUTHOR_DATE": when, "GIT_COMMITTER_DATE": when}
     head = git.act(tree, *words, variables={**_AUTHOR, **_COMMITTER, **dates})
@@ -67,7 +72,7 @@ def capture(tree: Path, message: str) -> CapturedCommit:
 
 
 def still(tree: Path, snapshot: CapturedCommit) -> bool:
-    """Whether *tree* holds exactly what *snapshot* captured: the same tip, and nothing more or less beside it."""
+    """Whether *tree* holds exactly what *snapshot* captured: the same tip, and the same uncommitted work."""
     if _tip(tree) != snapshot.tip:
         return False
     found = uncommitted.look(tree)
@@ -79,11 +84,11 @@ def still(tree: Path, snapshot: CapturedCommit) -> bool:
         except NotCapturable:
             return False
         same = whole == _tree_of(tree, snapshot.head)
-    return same and _tip(tree) == snapshot.tip  # once more: a commit in between leaves a tree that looks clean
+    return same and _tip(tree) == snapshot.tip  # again, since after a commit in between the tree looks clean
 
 
 def moved(tree: Path, snapshot: CapturedCommit) -> list[str]:
-    """What in *tree* is not as *snapshot* captured it, in words; for people, `still` decides. Raises GitFailed."""
+    """Return in words what differs in *tree* from *snapshot*, for a person; `still` decides. Raises GitFailed."""
     tip = _tip(tree)
     if tip != snapshot.tip:
         return [f"its head is {tip}, not {snapshot.tip}"]
@@ -106,13 +111,13 @@ def _tree_of(tree: Path, commit: str) -> str:
 
 
 def _whole_tree(tree: Path, found: list[uncommitted.UncommittedChange]) -> str:
-    """The tree object of everything that git does not ignore, made on a copy of the index."""
+    """Return the tree object of everything that git does not ignore. It is made on a copy of the index."""
     check(tree, found)
     own = dotgit.own_dir(tree)
     with tempfile.TemporaryDirectory(prefix="mam-index-") as folder:
         index = Path(folder) / "index"
         if own is not None and (own / "index").exists():
-            shutil.copy2(own / "index", index)  # with its file times: unchanged files are not read again
+            shutil.copy2(own / "index", index)  # with the file's times, so that git does not read unchanged files
         variables = {"GIT_INDEX_FILE": str(index)}
         stage(tree, variables)
         return git.act(tree, *uncommitted.AS_IT_IS, "write-tree", variables=variables)  # which writes to the index, too
@@ -120,15 +125,15 @@ def _whole_tree(tree: Path, found: list[uncommitted.UncommittedChange]) -> str:
 
 def stage(tree: Path, variables: dict[str, str] | None = None) -> None:
     """
-    Put everything in *tree* that git does not ignore into its index, or that of *variables*, however it is hidden.
+    Put everything in *tree* that git does not ignore into its index (or that of *variables*), even what flags hide.
 
-    Files that an index flag hid have that flag no longer. Raises GitFailed.
+    The flags that hid a file are removed from it. Raises GitFailed.
     """
     entries = uncommitted.index_entries(tree)
     _unflag(tree, variables, "--no-assume-unchanged", [e.path for e in entries if e.flag.islower()])
     seen = [e.path for e in entries if e.flag in "sS" and os.path.lexists(tree / e.path)]
     _unflag(tree, variables, "--no-skip-worktree", seen)
-    # No setting may leave out a file that cannot be read, or one that a sparse checkout does not expect.
+    # No setting may make git skip a file that it cannot read, or one outside of a sparse checkout.
     words = ("-c", "core.safecrlf=false", "add", "--all", "--sparse", "--no-ignore-errors")
     git.act(tree, *uncommitted.AS_IT_IS, *words, variables=variables)
 
@@ -140,8 +145,8 @@ def _unflag(tree: Path, variables: dict[str, str] | None, flag: str, paths: list
 
 
 def check(tree: Path, found: list[uncommitted.UncommittedChange], *, links: bool = False) -> None:
-    """Raise NotCapturable for what one commit cannot hold; with *links*, submodules at other commits are no trouble."""
-    # A file inside a submodule says more than that the submodule has changes.
+    """Raise NotCapturable for what one commit cannot hold. With *links*, a submodule at another commit is allowed."""
+    # A file inside a submodule is named before the submodule itself, since it tells more.
     for item in sorted(found, key=lambda item: item.what.startswith("submodule")):
         if item.path == "." or item.what == "unmerged":
             raise NotCapturable(tree=str(tree), why=f"{item}", hint="finish or abort it first")
@@ -158,7 +163,7 @@ def check(tree: Path, found: list[uncommitted.UncommittedChange], *, links: bool
 
 
 def _repository_around(tree: Path, path: str) -> str | None:
-    """The outermost repository below *tree* that holds *path*, or None."""
+    """Return the outermost repository below *tree* that holds *path*, or None."""
     places = [Path(path), *Path(path).parents][-2::-1]
     return next((str(place) for place in places if (tree / place / ".git").exists()), None)
 
@@ -168,7 +173,7 @@ def _is_submodule(tree: Path, path: str) -> bool:
 
 
 def pin(folder: Path, name: str, base: str, head: str) -> None:
-    """Keep both commits of a round: refs/mam/review/<name>/{base,head}. Twice with the same shas is harmless."""
+    """Pin both commits of a round as refs/mam/review/<name>/{base,head}. Pinning them twice is harmless."""
     fault_points.point("snapshot.pin")
     refs = {f"{PINS}/{name}/base": base, f"{PINS}/{name}/head": head}
     dotgit.unlock(folder, *refs)
@@ -177,20 +182,20 @@ def pin(folder: Path, name: str, base: str, head: str) -> None:
 
 
 def pinned(folder: Path, name: str) -> tuple[str, str] | None:
-    """The (base, head) that were pinned under *name*, or None."""
+    """Return the (base, head) that are pinned under *name*; None where one is missing."""
     base, head = (git.resolve(folder, f"{PINS}/{name}/{which}") for which in ("base", "head"))
     return (base, head) if base and head else None
 
 
 def pins(folder: Path) -> dict[str, str]:
-    """All pins by their names below refs/mam/review."""
+    """Return the shas of all pins by their names below refs/mam/review."""
     said = git.ask(folder, "for-each-ref", "--format=%(refname) %(objectname)", PINS)
     rows = (line.split(" ") for line in said.splitlines())
     return {name.removeprefix(f"{PINS}/"): sha for name, sha in rows}
 
 
 def unpin(folder: Path, prefix: str) -> int:
-    """Let go of every pin below *prefix*; how many there were."""
+    """Remove every pin below *prefix*, and return how many there were."""
     found = [name for name in pins(folder) if name.startswith(f"{prefix}/")]
     if found:
         dotgit.unlock(folder, *(f"{PINS}/{name}" for name in found))
@@ -200,7 +205,7 @@ def unpin(folder: Path, prefix: str) -> int:
 
 def push(folder: Path, remote: str, name: str, base: str, head: str) -> None:
     """Put both commits of a round on *remote* under their pins. Raises GitFailed."""
-    # Forced: a round that was captured once more after a crash may have another head, and the pins are ours.
+    # Forced, since a round that is captured again after a crash may have another head. Only MAM writes these refs.
     git.act(folder, "push", "--quiet", "--", remote, f"+{base}:{PINS}/{name}/base", f"+{head}:{PINS}/{name}/head")
 
 

@@ -1,8 +1,8 @@
 """
-What a work tree holds that no commit has, however it is hidden.
+The changes of a work tree that no commit has, even where they are hidden.
 
-Settings, index flags and submodules can hide changes from a plain `git status`;
-each is looked through here, with the tree and its index left as they are.
+Settings, index flags and submodules can hide changes from a plain `git status`. This module sees through each of them,
+and leaves the tree and its index as they are.
 """
 
 import os
@@ -15,15 +15,15 @@ from typing import NamedTuple
 from mam.wrappers.git import command as git
 from mam.wrappers.git import dotgit
 
-# This very directory, and every difference: a configuration can name another work tree, and turn each of them off.
+# A configuration can name another work tree and make git skip differences. These options undo both.
 AS_IT_IS = ["--work-tree=.", "-c", "core.fileMode=true", "-c", "core.trustctime=true", "-c", "core.checkStat=default"]
-AS_IT_IS += ["-c", "core.splitIndex=false"]  # or an index of our own would leave its other half in the repository
+AS_IT_IS += ["-c", "core.splitIndex=false"]  # else a temporary index would leave its other half in the repository
 _SEE_ALL = [*AS_IT_IS, "-c", "status.showUntrackedFiles=all", "-c", "core.untrackedCache=false"]
 _STATUS = ["status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames"]
 
 NOT_CHECKED_OUT = "where a submodule is not checked out"
 
-# What git keeps of an operation that was begun: removing the tree would throw it away.
+# Git's files of an unfinished operation. Removing the tree would lose it.
 _UNFINISHED = {
     "MERGE_HEAD": "a merge in progress",
     "CHERRY_PICK_HEAD": "a cherry-pick in progress",
@@ -36,7 +36,7 @@ _UNFINISHED = {
 
 
 class UncommittedChange(NamedTuple):
-    """One path, relative to the tree's top, and in words what is not committed about it."""
+    """A path, relative to the tree's top, and in words what about it is not committed."""
 
     path: str
     what: str
@@ -46,7 +46,7 @@ class UncommittedChange(NamedTuple):
 
 
 class IndexEntry(NamedTuple):
-    """One file of the index with its flag letter: lower case is assume-unchanged, S is skip-worktree."""
+    """One file of the index. A *flag* in lower case means assume-unchanged; S means skip-worktree."""
 
     flag: str
     mode: str
@@ -56,12 +56,12 @@ class IndexEntry(NamedTuple):
 
 def look(tree: Path, *, unpushed_submodules: bool = False) -> list[UncommittedChange]:
     """
-    Everything in *tree* that no commit has; empty where all is committed.
+    Return everything in *tree* that no commit has. Ignored files do not count.
 
-    Ignored files do not count. With *unpushed_submodules* also commits of submodules
-    that no remote of theirs has: removing a worktree removes their objects.
+    With *unpushed_submodules*, commits of submodules that none of their remotes has count as well, since removing a
+    worktree removes their objects.
 
-    Raises GitFailed where the tree cannot be looked at; that is never "clean".
+    Raises GitFailed where git cannot read the tree. An unreadable tree is never clean.
     """
     found = unfinished(tree) + status(tree)
     entries = index_entries(tree)
@@ -76,7 +76,7 @@ def look(tree: Path, *, unpushed_submodules: bool = False) -> list[UncommittedCh
 
 
 def only_here(tree: Path) -> list[UncommittedChange]:
-    """Commits that would go with the tree: of its detached HEAD and its own refs, on no branch, tag or remote."""
+    """Return the commits that a removal would lose: only the tree's detached HEAD or its own refs reach them."""
     tips = {"HEAD": git.resolve(tree, "HEAD") or ""} if dotgit.branch_of(tree) is None else {}
     for line in git.ask(tree, "for-each-ref", "--format=%(refname) %(objectname)", "refs/worktree").splitlines():
         name, _, sha = line.partition(" ")
@@ -92,7 +92,7 @@ def only_here(tree: Path) -> list[UncommittedChange]:
 
 
 def ignored(tree: Path) -> list[str]:
-    """Paths that git ignores in *tree* and in its submodules; a folder where all in it is ignored."""
+    """Return the paths that git ignores in *tree* and its submodules. A folder stands for all that it holds."""
     words = ("ls-files", "--others", "--ignored", "--exclude-standard", "--directory", "-z")
     said = git.ask(tree, *AS_IT_IS, *words)
     found = [name.rstrip("/") for name in said.split("\0") if name]
@@ -103,17 +103,18 @@ def ignored(tree: Path) -> list[str]:
 
 
 def unfinished(tree: Path) -> list[UncommittedChange]:
+    """Return the operations of git (merge, rebase …) that are in progress in *tree*."""
     own = dotgit.own_dir(tree)
     return [UncommittedChange(".", what) for name, what in _UNFINISHED.items() if own and (own / name).exists()]
 
 
 def status(tree: Path, index: Path | None = None) -> list[UncommittedChange]:
-    """What `git status` says with every setting that could hide something turned off."""
+    """Return what `git status` reports when no setting hides anything."""
     return parse_status(git.ask(tree, *_SEE_ALL, *_STATUS, index=index))
 
 
 def parse_status(text: str) -> list[UncommittedChange]:
-    """The records of `status --porcelain=v2 -z --no-renames`."""
+    """Return the changes that `status --porcelain=v2 -z --no-renames` printed."""
     found = []
     for record in text.split("\0"):
         match record[:2]:
@@ -140,6 +141,7 @@ def _changed(xy: str, sub: str) -> str:
 
 
 def index_entries(tree: Path) -> list[IndexEntry]:
+    """Return all files of the index. Raises GitFailed."""
     found = []
     for record in git.ask(tree, *AS_IT_IS, "ls-files", "-v", "-s", "-z").split("\0"):
         head, tab, path = record.partition("\t")
@@ -150,7 +152,7 @@ def index_entries(tree: Path) -> list[IndexEntry]:
 
 
 def _hidden_by_flags(tree: Path, entries: list[IndexEntry]) -> list[UncommittedChange]:
-    """Changes of files that an index flag hides: seen through an index that has no flags."""
+    """Return the changes of files that an index flag hides. A fresh index without flags shows them."""
     flagged = {
         entry.path
         for entry in entries
@@ -165,7 +167,7 @@ def _hidden_by_flags(tree: Path, entries: list[IndexEntry]) -> list[UncommittedC
 
 
 def _in_its_place(tree: Path, path: str) -> list[UncommittedChange]:
-    """Files where a submodule is not checked out: git does not look there at all."""
+    """Return the files where a submodule is not checked out. Git itself does not look there."""
     return [UncommittedChange(name, NOT_CHECKED_OUT) for name in _files(tree, path)]
 
 
@@ -182,7 +184,7 @@ def _inside(tree: Path, path: str, unpushed: bool) -> list[UncommittedChange]:
 
 
 def _left_behind(tree: Path, entries: list[IndexEntry]) -> list[UncommittedChange]:
-    """Commits of submodules that are not checked out at the moment, deinitialised or not of this commit."""
+    """Return the unpushed commits of submodules that are not checked out now."""
     own = dotgit.own_dir(tree)
     here = [dotgit.own_dir(tree / entry.path) for entry in entries if entry.mode == "160000"]
     return _kept_in(own / "modules", {repo.resolve() for repo in here if repo is not None}) if own is not None else []
@@ -203,9 +205,9 @@ def _kept_in(modules: Path, besides: set[Path]) -> list[UncommittedChange]:
 
 
 def _unpushed(repo: Path, path: str, where: str = "") -> list[UncommittedChange]:
-    """The newest commit of any branch or HEAD of the git directory *repo* that no remote is known to have; stashes."""
+    """Return the newest commit in the git directory *repo* that no remote is known to have, and its stashes."""
     at = ("--git-dir=.", "--work-tree=.")  # its configuration may name a work tree that is gone
-    tips = ["HEAD"] if dotgit.commit_of(repo) is not None else []  # an unborn one holds no commits
+    tips = ["HEAD"] if dotgit.commit_of(repo) is not None else []  # an unborn branch has no commit
     said = git.ask(repo, *at, "rev-list", "--max-count=1", *tips, "--branches", "--not", "--remotes", "--")
     found = [UncommittedChange(path, f"submodule commit {sha[:12]} is on no remote{where}") for sha in said.split()]
     stash = git.ask(repo, *at, "for-each-ref", "--count=1", "refs/stash")

@@ -1,4 +1,4 @@
-"""The worktrees of a repository: listed, added, discarded. Who calls holds the repository's worktree lock."""
+"""The worktrees of a repository: listed, added, discarded. The caller must hold the repository's worktree lock."""
 
 import contextlib
 import hashlib
@@ -15,11 +15,13 @@ from mam.wrappers.git import command as git
 from mam.wrappers.git import dotgit
 from mam.wrappers.git.command import GitFailed
 
-LOCK = "mam-worktrees.lock"  # in the shared git directory: git itself lets two adds race
-PRUNED_S = 0.02  # a prune that saw an entry half made takes it away a moment later
+LOCK = "mam-worktrees.lock"  # in the shared git directory, since git itself lets two adds race
+PRUNED_S = 0.02  # a prune that saw a half-made entry removes it a moment later
 
 
 class TreeLocked(MamError):
+    """A person has locked the worktree (`git worktree lock`), so it must not be removed."""
+
     path: str
     reason: str
 
@@ -30,7 +32,7 @@ class TreeLocked(MamError):
 
 
 class WorktreeEntry(NamedTuple):
-    """One entry of `git worktree list`. *locked* is the reason, empty where none was given, None where not locked."""
+    """One entry of `git worktree list`. *locked* is the reason, maybe empty; None where the tree is not locked."""
 
     path: Path
     head: str | None
@@ -41,7 +43,7 @@ class WorktreeEntry(NamedTuple):
 
 
 def listed(folder: Path) -> list[WorktreeEntry]:
-    """All worktrees of the repository, the main one first. Raises NoRepository, GitFailed."""
+    """Return all worktrees of the repository, the main one first. Raises NoRepository, GitFailed."""
     found = []
     try:
         said = _patiently(lambda: git.ask(folder, "worktree", "list", "--porcelain", "-z"))
@@ -62,7 +64,7 @@ def listed(folder: Path) -> list[WorktreeEntry]:
 
 
 def _patiently(call: Callable[[], str]) -> str:
-    """Where git trips over the half-written files of a worktree that somebody adds at this moment, ask it again."""
+    """Call, and try again where git trips over the half-written files of a worktree that another process adds now."""
     for wait_s in (0.05, 0.2, 0.5):
         try:
             return call()
@@ -74,30 +76,30 @@ def _patiently(call: Callable[[], str]) -> str:
 
 
 def _tripped(error: GitFailed) -> bool:
-    """Whether git failed because of what others do to the repository's worktrees without our lock."""
+    """Whether git failed because another program changed the repository's worktrees without MAM's lock."""
     why = error.why
     words = ("failed to read", "No such file or directory", "not a git repository")
     return "worktrees/" in why and any(each in why for each in words)
 
 
 def find(folder: Path, path: Path) -> WorktreeEntry | None:
-    """The entry of exactly *path*, however it was spelled; None where there is none."""
+    """Return the entry of *path*, in whatever spelling; None where there is none."""
     wanted = path.resolve()
     return next((tree for tree in listed(folder) if tree.path.resolve() == wanted), None)
 
 
 def holder(folder: Path, branch: str) -> Path | None:
-    """Where *branch* is checked out, or None."""
+    """Return the worktree that has *branch* checked out, or None."""
     return next((tree.path for tree in listed(folder) if tree.branch == branch), None)
 
 
 def half_made(tree: WorktreeEntry) -> bool:
-    """Whether an `add` was interrupted: git marks that itself, or there is no work tree behind the entry."""
+    """Whether an `add` was interrupted: git's own mark is still there, or the entry has no work tree."""
     return tree.locked == dotgit.BEGUN or tree.missing or dotgit.own_dir(tree.path) is None
 
 
 def is_ours(folder: Path, tree: WorktreeEntry) -> bool:
-    """Whether the work tree behind an entry of *folder*'s repository says itself that it belongs there."""
+    """Whether the work tree of this entry itself names *folder*'s repository as its own."""
     return _says_ours(folder, tree.path)
 
 
@@ -108,9 +110,9 @@ def _says_ours(folder: Path, path: Path) -> bool:
 
 def forget_foreign(folder: Path) -> list[Path]:
     """
-    In a copy of a repository: drop the entries of worktrees that are the original's; their paths.
+    Drop the entries of worktrees that belong to the original of this copied repository, and return their paths.
 
-    Only where the tree is there and says that it belongs to another repository, which is there as well.
+    An entry is dropped only where its tree exists and names another repository that exists as well.
     """
     shared, gone = dotgit.shared_dir(folder), []
     for admin in sorted((shared / "worktrees").glob("*")) if shared is not None else []:
@@ -125,17 +127,17 @@ def forget_foreign(folder: Path) -> list[Path]:
 
 
 def check_unlocked(tree: WorktreeEntry) -> None:
-    """Raise TreeLocked where a person locked it: their word stands, also where the tree is not there at the moment."""
+    """Raise TreeLocked where a person has locked the tree, even where the tree is gone at the moment."""
     if tree.locked not in (None, dotgit.BEGUN):
         raise TreeLocked(path=str(tree.path), reason=tree.locked or "no reason given")
 
 
 def add_branch(folder: Path, path: Path, branch: str, base_sha: str) -> None:
     """
-    Add a worktree on a new branch that begins at *base_sha*; when it raises, neither is left.
+    Add a worktree on a new branch that begins at *base_sha*. When it raises, neither is left.
 
-    The branch first, by itself: only so is it known to be ours to delete. By sha and without tracking: writing the
-    shared configuration at once is what makes git fail.
+    The branch is made first and by itself, since only then is it certain that this call may delete it. It is made by
+    sha and without tracking, since git fails where two processes write the shared configuration at once.
     """
     nothing = "0" * len(base_sha)
     dotgit.unlock(folder, f"refs/heads/{branch}")
@@ -148,8 +150,8 @@ def add_branch(folder: Path, path: Path, branch: str, base_sha: str) -> None:
 
 
 def add_existing(folder: Path, path: Path, branch: str) -> None:
-    """Add a worktree on an existing branch; when it raises, no tree is left."""
-    dotgit.unlock(folder, f"refs/heads/{branch}")  # git locks it at the end of a checkout, and may die there
+    """Add a worktree on an existing branch. When it raises, no tree is left."""
+    dotgit.unlock(folder, f"refs/heads/{branch}")  # git locks it at the end of a checkout, and may be killed there
     try:
         fault_points.point("tree.add")
         _add(folder, path, "--", str(path), branch)
@@ -160,7 +162,7 @@ def add_existing(folder: Path, path: Path, branch: str) -> None:
 
 
 def add_detached(folder: Path, path: Path, sha: str) -> None:
-    """Add a worktree whose HEAD is exactly *sha*; when it raises, no tree is left."""
+    """Add a worktree whose detached HEAD is *sha*. When it raises, no tree is left."""
     try:
         fault_points.point("review.tree.add")
         _add(folder, path, "--detach", "--", str(path), sha)
@@ -172,9 +174,9 @@ def add_detached(folder: Path, path: Path, sha: str) -> None:
 
 def _add(folder: Path, path: Path, *words: str) -> None:
     """
-    `git worktree add`, and again where a `git worktree prune` of somebody's took its entry while it was made.
+    Run `git worktree add`, and try again where another program's `git worktree prune` removed the entry meanwhile.
 
-    git may even report success then, so the entry is looked at. Raises GitFailed.
+    Git may even report success then, so the entry is checked. Raises GitFailed.
     """
     was_empty = not path.is_dir() or not any(path.iterdir())
     for left in range(4, -1, -1):
@@ -194,16 +196,16 @@ def _add(folder: Path, path: Path, *words: str) -> None:
 
 def discard(folder: Path, path: Path) -> None:
     """
-    Remove one worktree with everything in it, whatever state an interruption left it in; twice is harmless.
+    Remove one worktree with everything in it, in whatever state an interruption left it. Discarding twice is harmless.
 
-    Exactly this entry: `git worktree prune` would also forget trees on a disk that is not mounted. Files go only
-    where git knows the tree and the tree says the same of itself: what else lies at *path* is somebody's. They are
-    set aside in one step first, so that a half-deleted tree is never taken for one that somebody changed.
+    Only this entry is removed: `git worktree prune` would also forget trees on a disk that is not mounted. Files are
+    removed only where the entry and the tree name each other; other files at *path* stay. The tree is first renamed in
+    one step, so that a half-deleted tree never looks like one with changes.
 
     Raises TreeLocked, and GitFailed where other files lie in its place.
     """
     aside = _aside(path)
-    shutil.rmtree(aside, ignore_errors=True)  # of a discard that was interrupted
+    shutil.rmtree(aside, ignore_errors=True)  # left by an interrupted discard
     entry = find(folder, path)
     if entry is not None:
         check_unlocked(entry)
@@ -212,7 +214,7 @@ def discard(folder: Path, path: Path) -> None:
             entry.path.rename(aside)
     if path.is_dir() and not path.is_symlink():
         with contextlib.suppress(OSError):
-            path.rmdir()  # an add that was interrupted early leaves an empty one
+            path.rmdir()  # an add that was interrupted early leaves an empty directory
     if entry is not None:
         if entry.locked == dotgit.BEGUN:
             git.act(folder, "worktree", "unlock", str(entry.path))
@@ -222,12 +224,12 @@ def discard(folder: Path, path: Path) -> None:
 
 
 def _aside(path: Path) -> Path:
-    """Where a tree lies while it is deleted: beside itself, by a name that no tree has."""
+    """Return the path of a tree while it is deleted: beside its own, with a name that no tree has."""
     return path.with_name(f".mam-gone-{hashlib.sha256(os.fsencode(path.name)).hexdigest()[:16]}")
 
 
 def drop_branch(folder: Path, branch: str, base_sha: str) -> bool:
-    """Delete *branch* only while it still points at *base_sha*; True where it was deleted."""
+    """Delete *branch* if it still points at *base_sha*. Returns whether it was deleted."""
     dotgit.unlock(folder, f"refs/heads/{branch}")
     try:
         git.act(folder, "update-ref", "-d", f"refs/heads/{branch}", base_sha)
