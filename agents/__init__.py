@@ -1,5 +1,5 @@
 """
-What each agent CLI needs and shows. An adapter describes and reads; it starts nothing and writes nothing.
+One adapter for each agent CLI: what it needs, and what it shows. An adapter must start nothing and write nothing.
 
 Read first: protocol.py, then scripted.py as the smallest adapter.
 """

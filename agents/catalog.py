@@ -33,6 +33,8 @@ _REQUIRED = [
 
 
 class UnknownAgent(MamError):
+    """No adapter has this name."""
+
     name: str
     known: str
 
@@ -43,6 +45,8 @@ class UnknownAgent(MamError):
 
 
 class BrokenAgent(MamError):
+    """The adapter of another package cannot be loaded, or lacks something that the protocol demands."""
+
     name: str
     package: str
     why: str
@@ -53,7 +57,7 @@ class BrokenAgent(MamError):
 
 
 def find(name: str) -> AgentCli:
-    """The adapter called *name*. Raises UnknownAgent, or BrokenAgent where a package's adapter is unfit."""
+    """Return the adapter called *name*. Raises UnknownAgent, and BrokenAgent for a package's adapter that is unfit."""
     own = AGENTS.get(name)
     if own is not None:
         return own
@@ -64,7 +68,7 @@ def find(name: str) -> AgentCli:
 
 
 def names() -> list[str]:
-    """Every agent kind that can be asked for, sorted."""
+    """Return the names of all kinds of agents that can be created, sorted."""
     return sorted({*AGENTS, *(point.name for point in metadata.entry_points(group=GROUP))})
 
 

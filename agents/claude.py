@@ -3,11 +3,11 @@ claude, Anthropic's coding agent, as of 2.1.332; 2.1.197 is read as well.
 
 Its screen is a transcript, a composer between two rules and a footer below
 them. Only claude itself writes in the first column, after a sign that tells
-what the line is; whatever an agent or a tool says is indented or begins with
-a bullet. So the last line in the first column above the composer decides.
+what the line is. The words of an agent or a tool are indented, or begin with a
+bullet. So the last line in the first column above the composer decides.
 
-What it may do without asking is for its user to say, so no permission mode is
-forced here. A worker that nobody watches needs one that does not ask, given
+Its user decides what it may do without asking, so no permission mode is forced
+here. A worker without a person beside it needs a mode that does not ask, given
 behind `--` when the agent is created: `--dangerously-skip-permissions` where
 the machine is expendable (as root with IS_SANDBOX=1 in the environment, or it
 ends at once; its warning must have been accepted once), or
@@ -22,8 +22,8 @@ asks for as before: a reviewer that is to try commits unasked needs
 claude takes skills and commands from such a folder, and 2.1.332 asks at every
 start whether it is trusted.
 
-Its user answers what must be answered once: theme, login, API key, trust in
-the folder, and now and then after an update whether to try something new.
+Its user must answer some questions once: theme, login, API key, trust in the
+folder, and sometimes after an update whether to try something new.
 
 Until 2.1.197 a failure cannot be told from an agent whose whole last words are
 `API Error: …`; since 2.1.332 the closing line of a turn tells them apart.
@@ -79,20 +79,21 @@ class _Box(NamedTuple):
 
 
 def new_conversation() -> str | None:
+    """Return a new id, which claude takes at its launch."""
     return str(uuid.uuid4())
 
 
 def launch(seat: Seat) -> Launch:
-    """A new conversation under seat.conversation, or under an id of claude's own where that is None."""
+    """Return the command for a new conversation under seat.conversation, or under claude's own id where it is None."""
     return _command(seat, ["--session-id", seat.conversation] if seat.conversation else [])
 
 
 def resume(seat: Seat) -> Launch | None:
     """
-    The command that continues seat.conversation; None where claude has kept nothing of it for this folder.
+    Return the command that continues seat.conversation; None where claude has kept nothing of it for this folder.
 
-    It keeps a file from the first prompt on. An unknown id ends it at once, and so does a known one for a new
-    conversation. Folders under CLAUDE_CONFIG_DIR are not looked at.
+    Claude keeps a file from the first prompt on. It ends at once for an unknown id, and for a known id of a new
+    conversation. Folders under CLAUDE_CONFIG_DIR are not searched.
     """
     if not seat.conversation or not conversation_files(seat):
         return None
@@ -100,7 +101,7 @@ def resume(seat: Seat) -> Launch | None:
 
 
 def conversation_files(seat: Seat) -> Sequence[Path]:
-    """The conversation's file, if it was begun in this folder: keys of folders are not unique."""
+    """Return the conversation's file, if it was begun in this folder. The keys of folders are not unique."""
     cwd = seat.cwd.resolve()
     kept = seat.home / ".claude" / "projects" / _key(str(cwd)) / f"{seat.conversation}.jsonl"
     return [kept] if _began_in(kept) in (str(cwd), str(seat.cwd)) else []
@@ -108,17 +109,19 @@ def conversation_files(seat: Seat) -> Sequence[Path]:
 
 def grants(grant: Permissions) -> Sequence[str]:
     """
-    Rules for claude's own reading and editing, added to its user's; whatever they deny stays denied.
+    Return rules for claude's own reading and editing. They add to its user's rules; what those deny stays denied.
 
-    A folder whose name holds a sign with a meaning in rules gets none, lest another one be meant: claude asks then.
+    A folder gets no rule where its name holds a character with a meaning in rules, since the rule could match another
+    folder. Claude asks there.
     """
     rules = [f"Edit(/{path}/**)" for path in _places(grant.edit)]
     rules += [f"Read(/{path}/**)" for path in _places([*grant.edit, *grant.look])]
-    # One word: behind a blank claude would take what follows for rules as well.
+    # As one word, since claude would read the words behind a blank as rules as well.
     return [f"--allowedTools={','.join(rules)}"] if rules else []
 
 
 def read(screen: Screen) -> ScreenState:
+    """Return what the composer, its footer and the last line in the first column say."""
     lines = [line.rstrip() for line in screen.text.splitlines()]
     shown = [line for line in lines if line]
     if not shown:
@@ -141,7 +144,7 @@ def read(screen: Screen) -> ScreenState:
 
 
 def draft(screen: Screen) -> bool:
-    """True for text, for `[Pasted text #1 +30 lines]`, and for the shell mode that `!` switches on."""
+    """Whether the composer holds text or `[Pasted text #1 +30 lines]`, or is in the shell mode of `!`."""
     box = _composer([line.rstrip() for line in screen.text.splitlines()])
     if box is None or (box.sign == "❯" and not box.text):
         return False
@@ -156,9 +159,9 @@ def _command(seat: Seat, conversation: Sequence[str]) -> Launch:
 
 def _hooks(seat: Seat) -> Sequence[str]:
     """
-    Hooks of this one session, beside those of its user: what claude says itself is known sooner than from its screen.
+    Return hooks for this one session, beside its user's: claude tells by them sooner than its screen does.
 
-    A `--settings` of the user's own leaves them out: claude takes one.
+    They are left out where the user gives a `--settings`, since claude takes only one.
     """
     if any(arg == "--settings" or arg.startswith("--settings=") for arg in seat.args):
         return []
@@ -172,13 +175,13 @@ def _hooks(seat: Seat) -> Sequence[str]:
 
 
 def _places(folders: Sequence[Path]) -> Sequence[str]:
-    """The folders that a rule can say, under both names where a link leads to one: claude looks at both."""
+    """Return the folders that a rule can name, a linked one under both of its names, since claude checks both."""
     names = [str(name) for folder in folders for name in dict.fromkeys([folder, folder.resolve()])]
     return [name for name in names if not _MEANT_OTHERWISE.search(name) and name.count("(") == name.count(")")]
 
 
 def _key(cwd: str) -> str:
-    """The name of a folder's sessions; a long one is cut and told apart by a hash of 32 bits."""
+    """Return claude's name for a folder's sessions. A long one is cut, and gets a hash of 32 bits."""
     raw = cwd.encode("utf-16-le", "surrogatepass")
     units = [int.from_bytes(raw[at : at + 2], "little") for at in range(0, len(raw), 2)]
     plain = "".join(chr(unit) if unit < 128 and chr(unit).isalnum() else "-" for unit in units)
@@ -199,7 +202,7 @@ def _base36(number: int) -> str:
 
 
 def _began_in(kept: Path) -> str | None:
-    """The folder in which a kept conversation was begun; None where there is none or it cannot be read."""
+    """Return the folder in which a kept conversation was begun; None where there is none or it cannot be read."""
     try:
         with kept.open(encoding="utf-8") as lines:
             for line in lines:

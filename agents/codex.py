@@ -7,24 +7,24 @@ transcript begins in the first column with a sign: `›` is the user's, `•` th
 agent's or a tool's, `■` codex's own trouble. A turn that ended closes with an
 indented `Worked for`, so that a working line can be told from a quoted one.
 
-It is always run without its background server: that one would give all
-sessions the environment of the first, and work on after its pane is closed.
+It always runs without its background server. That server would give all
+sessions the environment of the first one, and work on after its pane is closed.
 `-c features.daemon_auto_start=false` is not enough, since codex then ends
 where its user's own server is running.
 
-What it may do without asking is for its user to say, so nothing is forced
-here. A worker that nobody watches needs a policy that does not ask:
-`-s workspace-write -a never` keeps codex's sandbox, out of which MAM's verbs
-are let by `grants`; `--dangerously-bypass-approvals-and-sandbox` does not. Its
-user answers what must be answered once: login, trust in the folder, hooks.
+Its user decides what it may do without asking, so nothing is forced here. A
+worker without a person beside it needs a policy that does not ask:
+`-s workspace-write -a never` keeps codex's sandbox, and `grants` lets MAM's
+verbs out of it; `--dangerously-bypass-approvals-and-sandbox` has no sandbox.
+Its user must answer some questions once: login, trust in the folder, hooks.
 
 Hooks of this one session tell that it asks for a permission and that a turn has
-ended, see `_hooks`. Should another version know hooks by other hashes, it asks
-at its start for a review of MAM's, and runs none that is not reviewed; behind
+ended, see `_hooks`. Another version may know hooks by other hashes. It then
+asks at its start for a review of MAM's hooks, and runs none before that; behind
 `--`, `-c hooks.Stop=[]` leaves them out.
 
-codex draws its own conversation ids. They are found in what it keeps, see
-`resume`; sessions under another CODEX_HOME than ~/.codex are not.
+codex draws its own conversation ids. They are found in its files, see
+`resume`. Sessions under another CODEX_HOME than ~/.codex are not found.
 """
 
 import hashlib
@@ -68,44 +68,47 @@ class _Box(NamedTuple):
 
 
 def new_conversation() -> str | None:
-    """None: codex draws the id itself."""
+    """Return None: codex draws the id itself."""
     return None
 
 
 def launch(seat: Seat) -> Launch:
+    """Return the command for a new conversation."""
     return _command(seat)
 
 
 def resume(seat: Seat) -> Launch | None:
     """
-    The command that continues the seat's conversation, found by itself where seat.conversation is None.
+    Return the command that continues the seat's conversation; None where a doubt is left.
 
-    That is the one which the last launch continued, or else the only one that was begun in this folder since
-    then; among several, the only one that holds a job which was delivered here. None where that leaves a doubt.
+    Where seat.conversation is None, `conversations.own` says which one it is.
     """
     found = _own(seat)
     return None if found is None else _command(seat, "resume", found.id)
 
 
 def conversation_files(seat: Seat) -> Sequence[Path]:
+    """Return the file of the seat's conversation; nothing where a doubt is left."""
     found = _own(seat)
     return [] if found is None else [found.where]
 
 
 def grants(grant: Permissions) -> Sequence[str]:
     """
-    Writable folders of the sandbox, which lets everything be read. They stand in place of `writable_roots` in its
-    user's own settings; what is needed beside them can be given as `--add-dir`. MAM's cannot: codex ends at that
-    word where nothing may be written, as with `-s read-only` or in a folder that is not trusted yet.
+    Return the writable folders of the sandbox, which lets everything be read.
 
-    A folder counts as soon as it exists. codex keeps the git directory of a linked worktree read-only within any
-    writable folder, unless it is one itself; in a main checkout it stays so, and `git commit` is refused there.
+    They replace `writable_roots` in the user's own settings, who can add others by `--add-dir`. MAM itself cannot use
+    that option: codex ends at it where nothing may be written, as with `-s read-only` or in an untrusted folder.
+
+    A folder counts as soon as it exists. Within a writable folder, codex keeps the git directory of a linked worktree
+    read-only, unless that is named itself. In a main checkout it stays read-only, so `git commit` is refused there.
     """
     roots = ", ".join(json.dumps(str(path), ensure_ascii=False) for path in grant.write)
     return ["-c", f"sandbox_workspace_write.writable_roots=[{roots}]"]
 
 
 def read(screen: Screen) -> ScreenState:
+    """Return what the menu, the composer, or the last entries of the transcript say."""
     lines = [line.rstrip() for line in screen.text.splitlines()]
     shown = [line for line in lines if line]
     if not shown:
@@ -131,7 +134,7 @@ def read(screen: Screen) -> ScreenState:
 
 
 def draft(screen: Screen) -> bool:
-    """True for text, for `[Pasted Content 1539 chars]`, and for the shell mode that `!` switches on."""
+    """Whether the composer holds text or `[Pasted Content 1539 chars]`, or is in the shell mode of `!`."""
     lines = [line.rstrip() for line in screen.text.splitlines()]
     shown = [line for line in lines if line]
     box = _composer(lines)
@@ -146,10 +149,11 @@ def _command(seat: Seat, *conversation: str) -> Launch:
 
 def _hooks(seat: Seat) -> Sequence[str]:
     """
-    Hooks of this one session, beside those of its user, which codex goes on to review: codex runs what each layer of
-    its settings says, and the session's own flags also say that just these commands, by their hashes, are trusted.
+    Return hooks for this one session, beside its user's. Codex runs the hooks of each layer of its settings.
 
-    Words about hooks among its user's own leave ours out: the flags are one layer, and later ones replace earlier.
+    The session's flags are one layer. They also say that exactly these commands, by their hashes, are trusted; codex
+    still reviews the user's hooks. Where the user's own flags name hooks, MAM's are left out, since later flags replace
+    earlier ones.
     """
     if any(map(_OWN_HOOKS.match, seat.args)):
         return []
@@ -166,7 +170,7 @@ def _hooks(seat: Seat) -> Sequence[str]:
 
 
 def _answers_by_itself(seat: Seat) -> bool:
-    """Whether another reviewer than its user may answer a request: asking says nothing about waiting then."""
+    """Whether something other than the user may answer a request. A request does not mean then that codex waits."""
     try:
         settings = (seat.home / ".codex" / "config.toml").read_text("utf-8", "replace")
     except OSError:
@@ -179,7 +183,7 @@ def _toml(table: Mapping[str, object]) -> str:
 
 
 def _hash(label: str, hook: Mapping[str, object]) -> str:
-    """What codex knows a hook by: its event and command, as JSON in a fixed form."""
+    """Return the hash by which codex knows a hook: of its event and command, as JSON in a fixed form."""
     known = json.dumps(
         {"event_name": label, "hooks": [hook]}, sort_keys=True, separators=(",", ":"), ensure_ascii=False
     )
@@ -200,7 +204,7 @@ def _composer(lines: Sequence[str]) -> _Box | None:
 
 
 def _blocks_upwards(above: Sequence[str]) -> Iterator[str]:
-    """The transcript's entries, the last one first. They begin in the first column; trouble also goes on there."""
+    """Yield the transcript's entries, the last one first. An entry begins in the first column, after a blank line."""
     end = len(above)
     for at in range(len(above) - 1, -1, -1):
         if above[at][:1] not in ("", " ") and (at == 0 or not above[at - 1]):
@@ -217,7 +221,7 @@ def _own(seat: Seat) -> KeptConversation | None:
 
 
 def _kept(seat: Seat) -> Iterator[KeptConversation]:
-    """What a person or MAM began in the seat's folder; not what codex itself did on the side."""
+    """Yield what a person or MAM has begun in the seat's folder, without what codex itself did beside it."""
     places = (str(seat.cwd), str(seat.cwd.resolve()))
     for path in (seat.home / ".codex" / "sessions").glob("*/*/*/rollout-*.jsonl"):
         try:
@@ -226,7 +230,7 @@ def _kept(seat: Seat) -> Iterator[KeptConversation]:
             if about["cwd"] in places and about["source"] == "cli":
                 yield KeptConversation(str(about["id"]), datetime.fromisoformat(about["timestamp"]).timestamp(), path)
         except (OSError, ValueError, KeyError, TypeError):
-            continue  # another version's, half written, or being removed
+            continue  # of another version, half written, or being removed
 
 
 def _holds(one: KeptConversation, prompts: Sequence[str]) -> bool:

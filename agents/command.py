@@ -1,4 +1,4 @@
-"""Any command line as an agent: what it reads on its terminal are its prompts."""
+"""Any command line as an agent: it gets its prompts typed on its terminal."""
 
 from collections.abc import Sequence
 
@@ -16,11 +16,12 @@ conversation_files = no_conversation_files
 
 
 def new_conversation() -> str | None:
+    """Return None: a plain command has no conversations."""
     return None
 
 
 def launch(seat: Seat) -> Launch:
-    """The user's own command line, as given after ``--``. Raises Usage where there is none."""
+    """Return the user's own command line, as given after ``--``. Raises Usage where there is none."""
     argv: Sequence[str] = [seat.program, *seat.args] if seat.program else list(seat.args)
     if not argv:
         raise Usage(
@@ -30,10 +31,10 @@ def launch(seat: Seat) -> Launch:
 
 
 def resume(seat: Seat) -> Launch | None:
-    """A plain command keeps no conversation, so resuming it is starting it again."""
+    """Return None: a plain command keeps no conversation, so a resume starts it anew."""
     return None
 
 
 def read(screen: Screen) -> ScreenState:
-    """A program that nobody knows is taken to be ready as soon as its terminal shows anything at all."""
+    """Return READY as soon as the terminal shows anything: more cannot be known of an unknown program."""
     return ScreenState.READY if tail(screen) else ScreenState.STARTING

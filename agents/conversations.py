@@ -1,4 +1,4 @@
-"""Which of the conversations that a CLI keeps under ids of its own is the one of a seat."""
+"""Which conversation belongs to a seat, among those that a CLI keeps under ids of its own."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -10,7 +10,7 @@ from mam.agents.protocol import Seat
 
 
 class KeptConversation(NamedTuple):
-    """A conversation that was begun in the seat's folder."""
+    """A conversation that was begun in the seat's folder, and the file or database that holds it."""
 
     id: str
     began: float  # seconds since the epoch
@@ -24,9 +24,10 @@ def own(
     holds: Callable[[KeptConversation, Sequence[str]], bool],
 ) -> KeptConversation | None:
     """
-    The one that the last launch continued, behind one of *words*, or else the only one that was begun since then;
-    among several, the only one that *holds* a prompt of a job which was delivered here, given how those begin.
-    None where that leaves a doubt.
+    Return the conversation of *seat* among *kept*; None where a doubt is left.
+
+    It is the one that the last launch named behind one of *words*. Else it is the only one that was begun since that
+    launch. Among several, it is the only one that *holds* the beginning of a prompt that was delivered here.
     """
     argv, launched = _last_launch(seat)
     known = seat.conversation or next((after for word, after in pairwise(argv) if word in words), None)
@@ -38,7 +39,7 @@ def own(
 
 
 def _last_launch(seat: Seat) -> tuple[Sequence[str], float]:
-    """The command that last ran here and when it was written; nothing and the dawn of time where that is unknown."""
+    """Return the command that ran here last, and when it was written (s since 1970); ([], 0.0) where it is unknown."""
     path = seat.run_dir / "launch.json"
     try:
         argv = json.loads(path.read_text("utf-8", "surrogateescape"))["argv"]

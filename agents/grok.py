@@ -2,9 +2,9 @@
 grok, xAI's coding agent, as of 0.2.111.
 
 Its screen is a transcript, a composer box and one line of key hints below the
-box. The hints follow the state at once and hold nothing that an agent or a
-user wrote, so they decide; the box and the line above it come second. The
-title comes last: after a failed turn it goes on showing a spinner.
+box. The hints change with the state at once, and hold no words of an agent or a
+user, so they decide. The box and the line above it come second. The title comes
+last, since it still shows a spinner after a failed turn.
 """
 
 import os
@@ -65,19 +65,21 @@ class _Box(NamedTuple):
 
 
 def new_conversation() -> str | None:
+    """Return a new id, which grok takes at its launch."""
     return str(uuid.uuid4())
 
 
 def launch(seat: Seat) -> Launch:
-    """A new conversation under seat.conversation, or under an id of grok's own where that is None."""
+    """Return the command for a new conversation under seat.conversation, or under grok's own id where it is None."""
     chosen = ["--session-id", seat.conversation] if seat.conversation else []
     return _command(seat, chosen)
 
 
 def resume(seat: Seat) -> Launch | None:
     """
-    The command that continues seat.conversation. None where grok has kept nothing of it for this folder:
-    it does so from the first prompt on, and for an unknown id it asks a server instead of failing at once.
+    Return the command that continues seat.conversation; None where grok has kept nothing of it for this folder.
+
+    Grok keeps it from the first prompt on. For an unknown id it asks a server instead of failing at once.
     """
     if not seat.conversation or not conversation_files(seat):
         return None
@@ -85,13 +87,14 @@ def resume(seat: Seat) -> Launch | None:
 
 
 def conversation_files(seat: Seat) -> Sequence[Path]:
-    """The conversation's folder, in whichever form grok keeps this directory's."""
+    """Return the conversation's folder, in either of the two forms in which grok keeps those of this directory."""
     if not seat.conversation:
         return []
     return [kept / seat.conversation for kept in _kept(seat) if (kept / seat.conversation).is_dir()]
 
 
 def read(screen: Screen) -> ScreenState:
+    """Return what the hints say; else what the box, the line above it and the title say."""
     lines = _lines(screen)
     shown = [line for line in lines if line]
     if not shown:
@@ -112,7 +115,7 @@ def read(screen: Screen) -> ScreenState:
 
 
 def draft(screen: Screen) -> bool:
-    """True for text in the composer, for `[Pasted: N lines]`, and for the shell mode that `!` switches on."""
+    """Whether the composer holds text or `[Pasted: N lines]`, or is in the shell mode of `!`."""
     box = _composer(_lines(screen))
     return box is not None and (box.sign != "❯" or (box.text != "" and not box.placeholder))
 
@@ -122,7 +125,7 @@ def _command(seat: Seat, conversation: Sequence[str]) -> Launch:
 
 
 def _kept(seat: Seat) -> list[Path]:
-    """Where grok may keep this folder's sessions: under its encoded path, or a long one beside a note."""
+    """Return where grok may keep this folder's sessions: under its encoded path, or beside a note for a long path."""
     sessions = seat.home / ".grok" / "sessions"
     cwd = os.fsencode(seat.cwd.resolve())
     encoded = quote(cwd, safe="")
@@ -132,7 +135,7 @@ def _kept(seat: Seat) -> list[Path]:
             if note.read_bytes().strip() == cwd:
                 found.append(note.parent)
         except OSError:
-            continue  # another folder's note, or one that is being removed
+            continue  # the note is being removed
     return found
 
 

@@ -6,26 +6,26 @@ and one line of hints below it. The composer gives way to a question, and a
 menu is drawn over everything. Only opencode itself writes the hints, and only
 it closes a turn: with `▣`, who it was, and how long it took unless it failed.
 
-What it may do without asking is for its user to say, so nothing is forced
-here: by itself it runs every command, but asks for whatever lies outside of its
-folder, as the briefs and reports of jobs do where it works in a worktree. No
-argument lets it reach just those. A worker that nobody watches needs `--auto`,
-or `permission.external_directory` for .mam in opencode's own settings. Its user
-also connects a provider once; without one it takes a free model of its maker's,
-where it can reach that.
+Its user decides what it may do without asking, so nothing is forced here. By
+itself it runs every command, but asks for everything outside of its folder. The
+briefs and reports of jobs lie outside where it works in a worktree, and no
+argument lets it reach just those. A worker without a person beside it needs
+`--auto`, or `permission.external_directory` for .mam in opencode's own settings.
+Its user must also connect a provider once. Without one it takes a free model of
+its maker, where it can reach that.
 
 opencode draws its own conversation ids. They are found in its database, see
-`resume`; one that XDG_DATA_HOME or OPENCODE_DB puts elsewhere is not.
+`resume`. A database that XDG_DATA_HOME or OPENCODE_DB puts elsewhere is not.
 
 A plug-in of its terminal, named in the environment of this one session beside
 those of its user, tells that it waits for a permission and that a turn has
 ended. opencode notes in its own state, as of any plug-in, when it last loaded
-it. It is no plug-in of its server: opencode would not start before it has
-fetched a package for those. An OPENCODE_TUI_CONFIG of its user's leaves ours
-out, and `--pure` all of them.
+it. A plug-in of its server would not do: opencode would fetch a package for it
+before it starts. An OPENCODE_TUI_CONFIG of its user leaves MAM's plug-in out,
+and `--pure` leaves all of them out.
 
-A failure that nothing followed is on its screen again after a resume, and so
-it is ERROR until the next prompt.
+After a resume, its screen shows the failure of the last turn again, so it is
+ERROR until the next prompt.
 """
 
 import re
@@ -87,26 +87,30 @@ class _Box(NamedTuple):
 
 
 def new_conversation() -> str | None:
-    """None: opencode draws the id itself."""
+    """Return None: opencode draws the id itself."""
     return None
 
 
 def launch(seat: Seat) -> Launch:
+    """Return the command for a new conversation."""
     return _command(seat)
 
 
 def resume(seat: Seat) -> Launch | None:
     """
-    The command that continues the seat's conversation, found by itself where seat.conversation is None (see
-    `kept.own`); None where that leaves a doubt. opencode's database is opened for reading only.
+    Return the command that continues the seat's conversation; None where a doubt is left.
+
+    Where seat.conversation is None, `conversations.own` says which one it is. opencode's database is opened for reading
+    only.
     """
     if any(word.partition("=")[0] in _NAMED for word in seat.args):
-        return launch(seat)  # its user has named one already, and two end it at once
+        return launch(seat)  # its user has named one already, and opencode ends at once for two
     found = conversations.own(seat, list(_kept(seat)), ("--session",), _holds)
     return None if found is None else _command(seat, "--session", found.id)
 
 
 def read(screen: Screen) -> ScreenState:
+    """Return what a menu, the composer, the hints below it, or the end of the last turn say."""
     lines = _lines(screen)
     if not any(lines):
         return ScreenState.STARTING
@@ -126,7 +130,7 @@ def read(screen: Screen) -> ScreenState:
 
 
 def draft(screen: Screen) -> bool:
-    """True for text, for `[Pasted ~3 lines]`, and for the shell mode that `!` switches on."""
+    """Whether the composer holds text or `[Pasted ~3 lines]`, or is in the shell mode of `!`."""
     lines = _lines(screen)
     bottom = _bottom(lines)
     if bottom is None or _menu(lines, bottom):
@@ -213,7 +217,7 @@ def _without_box(lines: Sequence[str]) -> ScreenState:
 
 
 def _kept(seat: Seat) -> Iterator[KeptConversation]:
-    """What was begun in the seat's folder; not what its sub-agents did on the side."""
+    """Yield what was begun in the seat's folder, without the conversations of sub-agents."""
     database = seat.home / ".local" / "share" / "opencode" / "opencode.db"
     places = (str(seat.cwd), str(seat.cwd.resolve()))
     asked = "SELECT id, time_created FROM session WHERE directory IN (?, ?) AND parent_id IS NULL"
@@ -227,7 +231,7 @@ def _holds(one: KeptConversation, prompts: Sequence[str]) -> bool:
 
 
 def _rows(database: Path, asked: str, values: Sequence[str]) -> list[tuple[Any, ...]]:
-    """None where there is no database, or another version's."""
+    """Return the rows; none where there is no database, or one of another version."""
     try:
         with closing(sqlite3.connect(f"file:{quote(str(database))}?mode=ro", uri=True)) as connection:
             return connection.execute(asked, values).fetchall()

@@ -1,7 +1,7 @@
 """
 An agent that plays a script instead of asking a model. A shipped double: demo, tests and chaos use it.
 
-Its program is the verb `mam play`; a script is a list of steps (see wrappers/player.py).
+Its program is the verb `mam play`. A script is a list of steps (see wrappers/scripted_agent.py).
 """
 
 from collections.abc import Sequence
@@ -22,25 +22,28 @@ ASKS = "scripted: may I? (y/n)"
 
 
 def new_conversation() -> str | None:
+    """Return None: its memory file is its only conversation."""
     return None
 
 
 def launch(seat: Seat) -> Launch:
-    """``mam play`` with the script that is named in the session's own arguments, or the default script."""
+    """Return `mam play` with the script that the agent's own arguments name, else with the default script."""
     return Launch([seat.mam, "play", "--name", seat.name, "--memory", str(seat.run_dir / "memory.json"), *seat.args])
 
 
 def resume(seat: Seat) -> Launch | None:
-    """The memory file is the conversation; a player that finds one goes on from it."""
+    """Return the same command where a memory file exists: the player goes on from it. Else None."""
     return launch(seat) if (seat.run_dir / "memory.json").exists() else None
 
 
 def conversation_files(seat: Seat) -> Sequence[Path]:
+    """Return the memory file, where it exists."""
     memory = seat.run_dir / "memory.json"
     return [memory] if memory.exists() else []
 
 
 def read(screen: Screen) -> ScreenState:
+    """Return what the last line of the screen says."""
     last = tail(screen, 1)
     if last.startswith(ASKS):
         return ScreenState.ASKING
@@ -50,6 +53,6 @@ def read(screen: Screen) -> ScreenState:
 
 
 def draft(screen: Screen) -> bool:
-    """Text behind the prompt sign that no Enter has sent."""
+    """Whether text stands behind the prompt sign: it was typed without Enter."""
     last = tail(screen, 1)
     return last.startswith(PROMPT.rstrip()) and len(last) > len(PROMPT.rstrip())
