@@ -48,6 +48,7 @@ mutants: $(VENV)/.dev
 ## make reliability  attacks everything in full length, and writes the table of docs/reliability.md
 reliability: $(VENV)/.dev
 	rm -f $(VENV)/figures
+	MAM_TEST_FULL=1 $(BIN)/python -m pytest -n $(JOBS) tests/agents
 	MAM_TEST_FULL=1 MAM_TEST_FIGURES=$(abspath $(VENV)/figures) $(BIN)/python -m pytest -m scorecard --timeout 600 tests
 	$(BIN)/python -m tests.scorecard $(VENV)/figures docs/reliability.md
 

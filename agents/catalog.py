@@ -1,11 +1,11 @@
 """The agents by name: MAM's own in one typed table, others by the entry-point group `mam.agents`."""
 
 from importlib import metadata
-from typing import cast
 
 from mam.agents import claude, codex, command, grok, opencode, scripted
+from mam.agents.border import Adapter, AdapterFailed
 from mam.agents.protocol import AgentCli
-from mam.broker.errors import MamError
+from mam.broker.errors import MamError, described
 
 GROUP = "mam.agents"
 
@@ -17,19 +17,6 @@ AGENTS: dict[str, AgentCli] = {
     "opencode": opencode,
     "scripted": scripted,
 }
-
-_REQUIRED = [
-    "name",
-    "ready_within_s",
-    "submit_pause_s",
-    "new_conversation",
-    "launch",
-    "resume",
-    "read",
-    "draft",
-    "grants",
-    "instruction_file",
-]
 
 
 class UnknownAgent(MamError):
@@ -56,11 +43,15 @@ class BrokenAgent(MamError):
     remedy_text = "repair or uninstall that package"
 
 
-def find(name: str) -> AgentCli:
-    """Return the adapter called *name*. Raises UnknownAgent, and BrokenAgent for a package's adapter that is unfit."""
+def find(name: str) -> Adapter:
+    """
+    Return the adapter called *name*, behind the border to foreign code.
+
+    Raises UnknownAgent, and BrokenAgent for a package's adapter that is unfit.
+    """
     own = AGENTS.get(name)
     if own is not None:
-        return own
+        return Adapter(name, own)
     for point in metadata.entry_points(group=GROUP):
         if point.name == name:
             return _load(point)
@@ -72,13 +63,12 @@ def names() -> list[str]:
     return sorted({*AGENTS, *(point.name for point in metadata.entry_points(group=GROUP))})
 
 
-def _load(point: metadata.EntryPoint) -> AgentCli:
+def _load(point: metadata.EntryPoint) -> Adapter:
     package = point.dist.name if point.dist else "?"
     try:
-        found = point.load()
-    except (ImportError, AttributeError, SyntaxError) as error:
-        raise BrokenAgent(name=point.name, package=package, why=str(error)) from error
-    missing = [member for member in _REQUIRED if not hasattr(found, member)]
-    if missing:
-        raise BrokenAgent(name=point.name, package=package, why=f"it lacks {', '.join(missing)}")
-    return cast(AgentCli, found)
+        return Adapter(point.name, point.load())
+    except AdapterFailed as error:
+        why = f"{error.member}: {error.why}"
+        raise BrokenAgent(name=point.name, package=package, why=why) from error
+    except (Exception, SystemExit) as error:  # the border to foreign code, here while it is imported
+        raise BrokenAgent(name=point.name, package=package, why=described(error)) from error

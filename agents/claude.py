@@ -36,9 +36,9 @@ import uuid
 from collections.abc import Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import NamedTuple
 
 from mam.agents.protocol import Launch, Permissions, Screen, ScreenState, Seat
+from mam.agents.screen import ComposerBox, composer, indented, last_at, trimmed
 
 name = "claude"
 ready_within_s = 30.0
@@ -51,6 +51,7 @@ _ENV = {
     "CLAUDE_CODE_DISABLE_FEEDBACK_SURVEY": "1",  # it takes the first digit that is typed for an answer
 }
 
+_INTERRUPT = re.compile(r"(^ *|· )esc to interrupt")
 _RULE = re.compile(r"^─{8,}(?: [^─]+ ─+)?$")
 _MENU = re.compile(r"^[─▔]{8,}")
 _BUSY = re.compile(r"^[·✢✳✶✻✽*] .*(…|[Rr]etrying)")
@@ -67,15 +68,6 @@ _EXIT = re.compile(
 )
 _SHELL = re.compile(r"^\S[^│❯]*[$#%>❯]$")
 _MEANT_OTHERWISE = re.compile(r"[*?!#\[\]{}\\\n]")  # by a rule
-
-
-class _Box(NamedTuple):
-    """The composer: the transcript above it, its sign, its text and the footer below."""
-
-    above: Sequence[str]
-    sign: str
-    text: str
-    footer: str
 
 
 def new_conversation() -> str | None:
@@ -107,22 +99,22 @@ def conversation_files(seat: Seat) -> Sequence[Path]:
     return [kept] if _began_in(kept) in (str(cwd), str(seat.cwd)) else []
 
 
-def grants(grant: Permissions) -> Sequence[str]:
+def grants(permissions: Permissions) -> Sequence[str]:
     """
     Return rules for claude's own reading and editing. They add to its user's rules; what those deny stays denied.
 
     A folder gets no rule where its name holds a character with a meaning in rules, since the rule could match another
     folder. Claude asks there.
     """
-    rules = [f"Edit(/{path}/**)" for path in _places(grant.edit)]
-    rules += [f"Read(/{path}/**)" for path in _places([*grant.edit, *grant.look])]
+    rules = [f"Edit(/{path}/**)" for path in _places(permissions.edit)]
+    rules += [f"Read(/{path}/**)" for path in _places([*permissions.edit, *permissions.look])]
     # As one word, since claude would read the words behind a blank as rules as well.
     return [f"--allowedTools={','.join(rules)}"] if rules else []
 
 
 def read(screen: Screen) -> ScreenState:
     """Return what the composer, its footer and the last line in the first column say."""
-    lines = [line.rstrip() for line in screen.text.splitlines()]
+    lines = trimmed(screen)
     shown = [line for line in lines if line]
     if not shown:
         return ScreenState.STARTING
@@ -130,9 +122,9 @@ def read(screen: Screen) -> ScreenState:
     if box is None:
         return _without_box(shown)
     last = _last_block(box.above)
-    if _BUSY.match(last) or re.search(r"(^ *|· )esc to interrupt", box.footer):
+    if _BUSY.match(last) or _INTERRUPT.search(box.below):
         return ScreenState.WORKING
-    if "Not logged in · Run /login" in box.footer:
+    if "Not logged in · Run /login" in box.below:
         return ScreenState.DIALOG
     if box.text in _FAILED_HINTS:
         return ScreenState.ERROR
@@ -145,11 +137,11 @@ def read(screen: Screen) -> ScreenState:
 
 def draft(screen: Screen) -> bool:
     """Whether the composer holds text or `[Pasted text #1 +30 lines]`, or is in the shell mode of `!`."""
-    box = _composer([line.rstrip() for line in screen.text.splitlines()])
+    box = _composer(trimmed(screen))
     if box is None or (box.sign == "❯" and not box.text):
         return False
     own = box.text in _FAILED_HINTS or _QUEUE_HINT.match(box.text)
-    example = _EXAMPLE.match(box.text) and _EMPTY_FOOTER.search(box.footer)
+    example = _EXAMPLE.match(box.text) and _EMPTY_FOOTER.search(box.below)
     return not (own or example)
 
 
@@ -214,7 +206,7 @@ def _began_in(kept: Path) -> str | None:
     return None
 
 
-def _composer(lines: Sequence[str]) -> _Box | None:
+def _composer(lines: Sequence[str]) -> ComposerBox | None:
     """What stands between the two lowest rules, if it begins with a composer's sign and claude still runs."""
     rules = [at for at, line in enumerate(lines) if _RULE.match(line)]
     if len(rules) < 2:
@@ -223,15 +215,14 @@ def _composer(lines: Sequence[str]) -> _Box | None:
     if any(map(_EXIT.match, lines[bottom:])):
         return None  # the last frame stays above the parting words
     inner = lines[top + 1 : bottom]
-    if not inner or inner[0][:1] not in ("❯", "!") or not all(line[:1] in ("", " ") for line in inner[1:]):
+    if not inner or inner[0][:1] not in ("❯", "!") or not indented(inner[1:]):
         return None
-    text = "\n".join([inner[0][1:].strip(), *map(str.strip, inner[1:])]).strip()
-    return _Box(lines[:top], inner[0][:1], text, "\n".join(lines[bottom + 1 :]))
+    return composer(lines[:top], inner, "\n".join(lines[bottom + 1 :]))
 
 
 def _last_block(above: Sequence[str]) -> str:
     """The last line in the first column, with the indented ones directly below it."""
-    start = max((at for at, line in enumerate(above) if line[:1] not in ("", " ")), default=None)
+    start = last_at(above, lambda line: line[:1] not in ("", " "))
     return "" if start is None else "\n".join(takewhile(bool, above[start:]))
 
 

@@ -34,11 +34,11 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import NamedTuple
 
 from mam.agents import conversations
 from mam.agents.conversations import KeptConversation
 from mam.agents.protocol import Launch, Permissions, Screen, ScreenState, Seat
+from mam.agents.screen import ComposerBox, composer, indented, last_at, trimmed
 
 name = "codex"
 ready_within_s = 30.0
@@ -56,15 +56,6 @@ _FAILED = re.compile(r"^■ (?!Conversation interrupted)")
 _EXIT = re.compile(r"^(To continue this session, run:|Session ID: |Error[: ]|ERROR: )")
 _SHELL = re.compile(r"^[^ ›│][^›│]*[$#%>❯]$")
 _OWN_HOOKS = re.compile(r"(-c|--config=)?(features\.)?hooks\b")
-
-
-class _Box(NamedTuple):
-    """The composer: the transcript above it, its sign, its text and the paragraph below."""
-
-    above: Sequence[str]
-    sign: str
-    text: str
-    footer: str
 
 
 def new_conversation() -> str | None:
@@ -93,7 +84,7 @@ def conversation_files(seat: Seat) -> Sequence[Path]:
     return [] if found is None else [found.where]
 
 
-def grants(grant: Permissions) -> Sequence[str]:
+def grants(permissions: Permissions) -> Sequence[str]:
     """
     Return the writable folders of the sandbox, which lets everything be read.
 
@@ -103,13 +94,13 @@ def grants(grant: Permissions) -> Sequence[str]:
     A folder counts as soon as it exists. Within a writable folder, codex keeps the git directory of a linked worktree
     read-only, unless that is named itself. In a main checkout it stays read-only, so `git commit` is refused there.
     """
-    roots = ", ".join(json.dumps(str(path), ensure_ascii=False) for path in grant.write)
+    roots = ", ".join(json.dumps(str(path), ensure_ascii=False) for path in permissions.write)
     return ["-c", f"sandbox_workspace_write.writable_roots=[{roots}]"]
 
 
 def read(screen: Screen) -> ScreenState:
     """Return what the menu, the composer, or the last entries of the transcript say."""
-    lines = [line.rstrip() for line in screen.text.splitlines()]
+    lines = trimmed(screen)
     shown = [line for line in lines if line]
     if not shown:
         return ScreenState.STARTING
@@ -120,7 +111,7 @@ def read(screen: Screen) -> ScreenState:
     box = _composer(lines)
     if box is None:
         return _without_box(shown)
-    if box.text == _PLACEHOLDER and box.footer == _FIRST_FOOTER:
+    if box.text == _PLACEHOLDER and box.below == _FIRST_FOOTER:
         return ScreenState.STARTING
     for block in _blocks_upwards(box.above):
         if _TURN_ENDED.search(block):
@@ -135,7 +126,7 @@ def read(screen: Screen) -> ScreenState:
 
 def draft(screen: Screen) -> bool:
     """Whether the composer holds text or `[Pasted Content 1539 chars]`, or is in the shell mode of `!`."""
-    lines = [line.rstrip() for line in screen.text.splitlines()]
+    lines = trimmed(screen)
     shown = [line for line in lines if line]
     box = _composer(lines)
     if box is None or _MENU.match(shown[-1]):
@@ -190,17 +181,16 @@ def _hash(label: str, hook: Mapping[str, object]) -> str:
     return "sha256:" + hashlib.sha256(known.encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def _composer(lines: Sequence[str]) -> _Box | None:
+def _composer(lines: Sequence[str]) -> ComposerBox | None:
     """The lowest entry with a prompt's sign, if nothing but the closing paragraph follows its text."""
-    start = max((at for at, line in enumerate(lines) if line[:1] in ("›", "!")), default=None)
+    start = last_at(lines, lambda line: line[:1] in ("›", "!"))
     if start is None:
         return None
     below = "\n".join(lines[start + 1 :]).rstrip().split("\n")
-    if not all(line[:1] in ("", " ") for line in below) or "" not in below:
+    if not indented(below) or "" not in below:
         return None
     gap = len(below) - below[::-1].index("") - 1
-    text = "\n".join([lines[start][1:].strip(), *(line.strip() for line in below[:gap])]).strip()
-    return _Box(lines[:start], lines[start][:1], text, "\n".join(below[gap:]).strip())
+    return composer(lines[:start], [lines[start], *below[:gap]], "\n".join(below[gap:]).strip())
 
 
 def _blocks_upwards(above: Sequence[str]) -> Iterator[str]:

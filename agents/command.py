@@ -2,17 +2,14 @@
 
 from collections.abc import Sequence
 
-from mam.agents.protocol import Launch, Screen, ScreenState, Seat, no_conversation_files, no_draft, no_grants, tail
+from mam.agents.protocol import Launch, Screen, ScreenState, Seat
+from mam.agents.screen import tail
 from mam.broker.errors import Usage
 
 name = "command"
 ready_within_s = 5.0
 submit_pause_s = 0.05
 instruction_file = "AGENTS.md"
-
-draft = no_draft
-grants = no_grants
-conversation_files = no_conversation_files
 
 
 def new_conversation() -> str | None:

@@ -12,17 +12,15 @@ import re
 import uuid
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import quote
 
-from mam.agents.protocol import Launch, Screen, ScreenState, Seat, first_match, no_grants
+from mam.agents.protocol import Launch, Screen, ScreenState, Seat
+from mam.agents.screen import ComposerBox, composer, first_match, last_at, trimmed
 
 name = "grok"
 ready_within_s = 30.0
 submit_pause_s = 0.3
 instruction_file = "AGENTS.md"
-
-grants = no_grants
 
 # An update would replace the program under running sessions.
 _ENV = {"GROK_DISABLE_AUTOUPDATER": "1"}
@@ -47,21 +45,8 @@ _EXIT = re.compile(r"^(Error: |Pane is dead|Resume this session with:)", re.M)
 _SHELL = re.compile(r"^[^│┃❙]*[$#%>❯]$")
 _TOP = re.compile(r"^( *)╭─+╮$")
 _BOTTOM = re.compile(r"^( *)╰.*╯$")
+_SPINNER = re.compile(r"  [\u2801-\u28ff] \S")
 _PLACEHOLDERS = ("Build anything", "Type a message...")
-
-
-class _Box(NamedTuple):
-    """The composer: the transcript above it from its left edge on, its sign, its text, the hints below."""
-
-    above: Sequence[str]
-    sign: str
-    text: str
-    hints: str
-
-    @property
-    def placeholder(self) -> bool:
-        """The text is grok's own; over a typed one the hints begin with what Enter does."""
-        return self.text in _PLACEHOLDERS and not self.hints.startswith("Enter:")
 
 
 def new_conversation() -> str | None:
@@ -106,9 +91,9 @@ def read(screen: Screen) -> ScreenState:
     if box is None:
         return _without_box(shown, screen.title)
     # A narrow pane cuts the hint, but never the spinner in the status line's column.
-    if any(re.match(r"  [\u2801-\u28ff] \S", line) for line in [line for line in box.above if line][-3:]):
+    if any(_SPINNER.match(line) for line in [line for line in box.above if line][-3:]):
         return ScreenState.WORKING
-    if box.placeholder or not _TAKES_TEXT.search(box.hints):
+    if _placeholder(box) or not _TAKES_TEXT.search(box.below):
         return ScreenState.DIALOG  # a menu, a welcome screen or the transcript has the focus
     told = "\n".join(line for line in box.above if not _TOAST.match(line)).rstrip()
     return ScreenState.ERROR if _FAILED.search(told) else ScreenState.READY
@@ -117,7 +102,7 @@ def read(screen: Screen) -> ScreenState:
 def draft(screen: Screen) -> bool:
     """Whether the composer holds text or `[Pasted: N lines]`, or is in the shell mode of `!`."""
     box = _composer(_lines(screen))
-    return box is not None and (box.sign != "❯" or (box.text != "" and not box.placeholder))
+    return box is not None and (box.sign != "❯" or (box.text != "" and not _placeholder(box)))
 
 
 def _command(seat: Seat, conversation: Sequence[str]) -> Launch:
@@ -141,25 +126,29 @@ def _kept(seat: Seat) -> list[Path]:
 
 def _lines(screen: Screen) -> list[str]:
     """The screen's lines without trailing blanks and without the scroll bar."""
-    return [line.rstrip().removesuffix("█").rstrip() for line in screen.text.splitlines()]
+    return [line.removesuffix("█").rstrip() for line in trimmed(screen)]
 
 
-def _composer(lines: Sequence[str]) -> _Box | None:
+def _placeholder(box: ComposerBox) -> bool:
+    """Whether the text is grok's own; over a typed one the hints begin with what Enter does."""
+    return box.text in _PLACEHOLDERS and not box.below.startswith("Enter:")
+
+
+def _composer(lines: Sequence[str]) -> ComposerBox | None:
     """The lowest box, if only the hints stand below it and every line of it is intact."""
-    bottom = max((at for at, line in enumerate(lines) if _BOTTOM.match(line)), default=None)
+    bottom = last_at(lines, _BOTTOM.match)
     hints = [line.strip() for line in lines[(bottom or 0) + 1 :] if line]
     if bottom is None or len(hints) > 1:
         return None
-    top = max((at for at, line in enumerate(lines[:bottom]) if _TOP.match(line)), default=None)
+    top = last_at(lines[:bottom], _TOP.match)
     if top is None:
         return None
     margin = len(lines[top]) - len(lines[top].lstrip())
     inner = [line[margin:] for line in lines[top + 1 : bottom]]
     if not inner or not all(line.startswith("│") and line.endswith("│") for line in inner):
         return None
-    first, *rest = (line.strip("│").strip() for line in inner)
     above = [line[margin:] for line in lines[:top]]
-    return _Box(above, first[:1], "\n".join([first[1:].strip(), *rest]).strip(), "".join(hints))
+    return composer(above, [line.strip("│").strip() for line in inner], "".join(hints))
 
 
 def _without_box(shown: Sequence[str], title: str) -> ScreenState:

@@ -24,6 +24,9 @@ it. A plug-in of its server would not do: opencode would fetch a package for it
 before it starts. An OPENCODE_TUI_CONFIG of its user leaves MAM's plug-in out,
 and `--pure` leaves all of them out.
 
+Its conversations are rows of a database that all agents of a user share, so
+there are no files to remove one by one.
+
 After a resume, its screen shows the failure of the last turn again, so it is
 ERROR until the next prompt.
 """
@@ -40,15 +43,13 @@ from urllib.parse import quote
 
 from mam.agents import conversations
 from mam.agents.conversations import KeptConversation
-from mam.agents.protocol import Launch, Screen, ScreenState, Seat, no_conversation_files, no_grants
+from mam.agents.protocol import Launch, Screen, ScreenState, Seat
+from mam.agents.screen import ComposerBox, composer
 
 name = "opencode"
 ready_within_s = 60.0  # its first start in a home takes longest
 submit_pause_s = 0.3
 instruction_file = "AGENTS.md"
-
-grants = no_grants
-conversation_files = no_conversation_files  # they are rows of a database that all of a user's sessions share
 
 PLUGIN = Path(__file__).with_name("opencode_tui.json")  # opencode_tui.js beside it
 
@@ -75,15 +76,6 @@ class _Bottom(NamedTuple):
     row: int
     left: int
     right: int
-
-
-class _Box(NamedTuple):
-    """The composer: the transcript above it, its text, the line that names agent and model, the hints below."""
-
-    above: Sequence[str]
-    text: str
-    agent: str
-    hints: str
 
 
 def new_conversation() -> str | None:
@@ -120,11 +112,11 @@ def read(screen: Screen) -> ScreenState:
     if _menu(lines, bottom):
         return ScreenState.DIALOG
     box = _composer(lines, bottom)
-    if _BUSY.match(box.hints):
+    if _BUSY.match(box.below):
         return ScreenState.WORKING
-    if not box.agent:
+    if not box.label:
         return ScreenState.STARTING  # it does not know yet with what it would answer
-    if _NO_PROVIDER in box.agent:
+    if _NO_PROVIDER in box.label:
         return ScreenState.DIALOG
     return ScreenState.ERROR if _failed(box.above) else ScreenState.READY
 
@@ -136,7 +128,7 @@ def draft(screen: Screen) -> bool:
     if bottom is None or _menu(lines, bottom):
         return False
     box = _composer(lines, bottom)
-    return box.agent == "Shell" or not (box.text == "" or _PLACEHOLDER.match(" ".join(box.text.split())))
+    return box.label == "Shell" or not (box.text == "" or _PLACEHOLDER.match(" ".join(box.text.split())))
 
 
 def _command(seat: Seat, *conversation: str) -> Launch:
@@ -165,7 +157,7 @@ def _bottom(lines: Sequence[str]) -> _Bottom | None:
     return None
 
 
-def _composer(lines: Sequence[str], bottom: _Bottom) -> _Box:
+def _composer(lines: Sequence[str], bottom: _Bottom) -> ComposerBox:
     row, left, right = bottom
     inside = [line[left:right].rstrip() for line in lines]
     top = row
@@ -173,7 +165,7 @@ def _composer(lines: Sequence[str], bottom: _Bottom) -> _Box:
         top -= 1
     *text, agent = [line[1:].strip() for line in inside[top:row]] or [""]
     hints = inside[row + 1] if row + 1 < len(inside) else ""
-    return _Box(inside[:top], "\n".join(text).strip(), agent, hints)
+    return composer(inside[:top], text, hints, signed=False, label=agent)
 
 
 def _menu(lines: Sequence[str], bottom: _Bottom) -> bool:

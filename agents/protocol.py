@@ -2,14 +2,16 @@
 The AgentCli protocol: what MAM must know of one agent CLI.
 
 An adapter is a module with these names (or an object; the catalog does not
-care). It describes and reads; it starts nothing and writes nothing.
+care). It describes and reads; it starts nothing and writes nothing. AgentCli
+holds what every adapter must have. The capabilities below it are optional:
+an adapter has one if it has that function, and MAM asks by isinstance. What
+is added later becomes a capability, so that an older package still fits.
 """
 
 import enum
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class ScreenState(enum.Enum):
@@ -49,7 +51,6 @@ class Permissions(NamedTuple):
 
     # for the programs that it starts, MAM's verbs, git and tests among them
     write: Sequence[Path]
-    read: Sequence[Path]
     # for its own hands and eyes: the reports that it writes; the commits that it reviews
     edit: Sequence[Path] = ()
     look: Sequence[Path] = ()
@@ -70,56 +71,41 @@ class AgentCli(Protocol):
     ready_within_s: float
     # seconds between paste and Enter: some CLIs take an earlier Enter for a line break
     submit_pause_s: float
+    # the instruction file that this CLI loads by itself
+    instruction_file: str
 
     # a conversation id to be given at launch, or None where the CLI draws its own
     def new_conversation(self) -> str | None: ...
 
-    # the command for a fresh pane
+    # the command for a fresh pane; raises Usage where the user's own words cannot make one
     def launch(self, seat: Seat) -> Launch: ...
 
     # the command that continues seat.conversation, or None where there is nothing to continue
     def resume(self, seat: Seat) -> Launch | None: ...
 
-    # the files and folders that hold the seat's conversation, for `agent stop --purge`; none where unsure
-    def conversation_files(self, seat: Seat) -> Sequence[Path]: ...
-
     # what the visible screen says
     def read(self, screen: Screen) -> ScreenState: ...
+
+
+@runtime_checkable
+class SeesDrafts(Protocol):
+    """An agent whose input line can be told from its output. Of any other one, no draft is ever seen."""
 
     # whether text still waits in the composer: a paste that was not submitted, or a person's own draft
     def draft(self, screen: Screen) -> bool: ...
 
+
+@runtime_checkable
+class KeepsConversations(Protocol):
+    """An agent that keeps each conversation in files of its own, which could be removed one by one."""
+
+    # the files and folders that hold the seat's conversation, for `agent stop --purge`; none where unsure
+    def conversation_files(self, seat: Seat) -> Sequence[Path]: ...
+
+
+@runtime_checkable
+class TakesPermissions(Protocol):
+    """An agent with a sandbox or permissions of its own. Any other one needs nothing granted."""
+
     # extra arguments that let a guarded agent reach what its jobs need, and no more of it than that
-    def grants(self, grant: Permissions) -> Sequence[str]: ...
-
-    # the instruction file that this CLI loads by itself
-    instruction_file: str
-
-
-def no_conversation_files(seat: Seat) -> Sequence[Path]:
-    """For agents that keep no conversation, or not in files that could be removed one by one."""
-    return ()
-
-
-def no_grants(grant: Permissions) -> Sequence[str]:
-    """For agents without a sandbox of their own: nothing has to be granted."""
-    return ()
-
-
-def no_draft(screen: Screen) -> bool:
-    """For agents whose input line cannot be told from their output."""
-    return False
-
-
-def tail(screen: Screen, lines: int = 20) -> str:
-    """The last *lines* non-empty lines: state is shown at the bottom, history above it lies."""
-    shown = [line.rstrip() for line in screen.text.splitlines() if line.strip()]
-    return "\n".join(shown[-lines:])
-
-
-def first_match(text: str, rules: Sequence[tuple[ScreenState, re.Pattern[str]]], default: ScreenState) -> ScreenState:
-    """The signal of the first rule that matches: the order of the rules is their priority."""
-    for signal, pattern in rules:
-        if pattern.search(text):
-            return signal
-    return default
+    def grants(self, permissions: Permissions) -> Sequence[str]: ...

@@ -7,14 +7,13 @@ Its program is the verb `mam play`. A script is a list of steps (see wrappers/sc
 from collections.abc import Sequence
 from pathlib import Path
 
-from mam.agents.protocol import Launch, Screen, ScreenState, Seat, no_grants, tail
+from mam.agents.protocol import Launch, Screen, ScreenState, Seat
+from mam.agents.screen import tail
 
 name = "scripted"
 ready_within_s = 5.0
 submit_pause_s = 0.05
 instruction_file = "AGENTS.md"
-
-grants = no_grants
 
 PROMPT = "scripted> "
 BUSY = "scripted: working"

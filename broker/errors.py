@@ -139,6 +139,14 @@ def _rebuild(kind: type[MamError], data: dict[str, object]) -> MamError:
     return error
 
 
+def described(error: BaseException) -> str:
+    """The type and the words of an error that foreign code raised. Never raises itself."""
+    try:
+        return f"{type(error).__name__}: {error}"
+    except Exception:  # noqa: BLE001 (foreign code as well: an error's own text can fail)
+        return type(error).__name__
+
+
 class Usage(MamError):
     """The call's words are wrong."""
 

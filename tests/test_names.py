@@ -5,7 +5,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from mam.agents.protocol import AgentCli
+from mam.agents.protocol import AgentCli, KeepsConversations, SeesDrafts, TakesPermissions
 
 TOP = Path(__file__).parents[1]
 ROOMS = ("broker", "agents", "wrappers", "control_plane")
@@ -66,7 +66,9 @@ TWICE = {
 
 def definitions() -> Iterator[tuple[str, str, bool]]:
     """Public name, module, and whether it is a class; at the top of modules alone."""
-    protocol = {name for name in dir(AgentCli) if not name.startswith("_")} | set(AgentCli.__annotations__)
+    protocol = set(AgentCli.__annotations__)
+    for each in (AgentCli, KeepsConversations, SeesDrafts, TakesPermissions):
+        protocol |= {name for name in dir(each) if not name.startswith("_")}
     for room in ROOMS:
         for path in sorted((TOP / room).rglob("*.py")):
             for node in ast.parse(path.read_text("utf-8")).body:

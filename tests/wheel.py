@@ -36,8 +36,8 @@ def main(venv: Path) -> None:
         run(sys.executable, "-m", "venv", str(place / "env"), cwd=place)
         run(str(place / "env" / "bin" / "pip"), "install", "-q", "--disable-pip-version-check", str(wheel), cwd=place)
         mam = str(place / "env" / "bin" / "mam")
-        for words in (["--version"], ["--help"], ["job", "delegate", "--help"], ["demo", "--mux", "headless"]):
-            run(mam, *words, cwd=place)
+        for words in ("--version", "--help", "job delegate --help", "agent check grok", "demo --mux headless"):
+            run(mam, *words.split(), cwd=place)
         imported = run(
             str(place / "env" / "bin" / "python"), "-c", "import mam.broker; print(mam.broker.__file__)", cwd=place
         )

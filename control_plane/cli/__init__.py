@@ -34,7 +34,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "why": ("show", "what is going on with an agent or a job, and what to do"),
     "tail": ("show", "events as they are recorded"),
     "verify": ("show", "check every signature of a job again, from the stored bytes"),
-    "agent": ("agent", "create, list, show, attach, stop, resume, send"),
+    "agent": ("agent", "create, list, show, attach, stop, resume, send; check, sample: an adapter, a screen"),
     "job": (
         "job",
         "delegate, list, show, wait, answer, cancel, retry, archive (agents: started, progress, ask, report, …)",
@@ -47,6 +47,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "registry": ("registry", "backup, rebuild, export, import"),
     "monitor": ("monitor", "run, once, install, uninstall"),
     "broker": ("monitor", "status"),
+    "stand-in": ("stand_in", "a model stand-in on this machine, to try a turn offline"),
     "bench": ("bench", "measure this installation, as ratios"),
     "completion": ("completion", "a completion script for bash, zsh or fish"),
 }

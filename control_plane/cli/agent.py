@@ -1,4 +1,4 @@
-"""mam agent create · list · show · stop · resume · send"""
+"""mam agent create · list · show · attach · stop · resume · send; check and sample are in agent_adapters.py"""
 
 import argparse
 import json
@@ -16,7 +16,7 @@ from mam.control_plane.sessions.lookup import need_session
 
 def run(words: list[str]) -> int:
     table = {"create": _create, "list": _list, "show": _show, "attach": _attach, "stop": _stop}
-    table |= {"resume": _resume, "send": _send}
+    table |= {"resume": _resume, "send": _send, "check": _check, "sample": _sample}
     return choose(words, table, "agents: one agent CLI in one pane each")
 
 
@@ -70,6 +70,18 @@ def _name_in(args: argparse.Namespace) -> str:
     if not args.worktree:
         raise Usage(what="the name is missing", hint="mam agent create NAME --agent KIND")
     return f"{args.role.split(',')[0]}-{args.agent}-{args.worktree}"[:48]
+
+
+def _check(words: list[str]) -> int:
+    from mam.control_plane.cli import agent_adapters
+
+    return agent_adapters.check(words)
+
+
+def _sample(words: list[str]) -> int:
+    from mam.control_plane.cli import agent_adapters
+
+    return agent_adapters.sample(words)
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

@@ -5,7 +5,7 @@ from mam.control_plane.cli.base import Parser, add_root, verb
 from mam.control_plane.control_root.context import Mam
 
 SECOND = {
-    "agent": "attach create list resume send show stop",
+    "agent": "attach check create list resume sample send show stop",
     "job": "answer archive ask cancel delegate heartbeat list progress report retry show started wait",
     "loop": "archive cancel list resume run show",
     "worktree": "commit list prepare remove",

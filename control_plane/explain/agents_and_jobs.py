@@ -4,7 +4,9 @@ import json
 from pathlib import Path
 from typing import NamedTuple
 
-from mam.agents.protocol import Screen, tail
+from mam.agents.border import UNREADABLE
+from mam.agents.protocol import Screen
+from mam.agents.screen import tail
 from mam.broker.envelope import topics
 from mam.broker.host import process_identity
 from mam.broker.host.text import clean
@@ -110,6 +112,8 @@ def _after_presumed_end(job: Job, attempt: Attempt | None, session: Session | No
             "brief_altered": "its brief was changed after it was delegated: mam job delegate it anew",
         }
         return remedies.get(attempt.delivery_reason or "", f"look at its pane ({pane(session)}), then {again}")
+    if now.signal == UNREADABLE:
+        return f"mam agent check {session.agent}, then {again}"
     if now.signal == "working":
         return f"{session.name} still works: wait for its late report, or {again} --to OTHER"
     if now.signal in ("asking", "dialog"):
@@ -139,6 +143,7 @@ def _open_job(
     look = f"look at its pane: {pane(session)}"
     seen = now.signal or session.screen or "not seen yet"
     if attempt.delivered_at is None:
+        look = f"mam agent check {session.agent}" if seen == UNREADABLE else look
         return f"{session.name} has the prompt, its screen is {seen}", "a screen that takes a prompt", look
     if attempt.started_at is None:
         if attempt.delivery == "unknown":
@@ -209,6 +214,8 @@ def session(view: View, session: Session, now: Observed) -> Explanation:
         next_step = f"mam why {busy.id}" if busy else f"mam job delegate --to {session.name} --brief FILE"
         if seen in ("asking", "dialog", "error"):
             awaited, next_step = "a person", f"look at its pane: {pane(session)}"
+        if seen == UNREADABLE:
+            awaited, next_step = "an adapter that can read it", f"mam agent check {session.agent}"
     if not now.monitor and session.status in LIVE:
         because, next_step = f"{because}, as far as was known when the last monitor ended", "mam up"
     return Explanation(f"agent {session.name}", session.status, because, evidence, awaited, next_step)

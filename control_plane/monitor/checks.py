@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
+from mam.agents.border import UNREADABLE
 from mam.broker.errors import MamError
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.jobs import delegate as delegation
@@ -42,9 +43,11 @@ class MonitorChecks:
         self._signs = Activity(mam)
         self._reconcile_at = self._thorough_at = self._files_at = 0.0
         self._dark: dict[reconcile.MuxServer, float] = {}  # multiplexers that did not answer, and since when
+        self._failed: dict[reconcile.MuxServer, str] = {}  # of those, the ones whose own code failed, and how
         self._refused: dict[str, tuple[float, Finding]] = {}  # job -> not before, and why it is not tried again
         self._drifts: list[reconcile.Drift] = []
         self._missing: list[reconcile.Drift] = []
+        self._untold: dict[str, str] = {}  # sessions whose adapter could not name their conversation's files, and why
         self._dead: list[Path] = []
         self._version, self._sessions = -1, list[Session]()
         self._once: set[tuple[str, str]] = set()  # differences of the last pass: the second sight counts
@@ -66,7 +69,7 @@ class MonitorChecks:
         if gap is not None:
             _log.warning("no look was possible for %d s: limits do not count them", (gap[1] - gap[0]) // 1000)
         self._end_sessions(view)
-        found = self._jobs(view, now)
+        found = [*self._jobs(view, now), *self._adapters(now)]
         self._leases(view)
         found += self._retry(view)
         found += self._differences(view, cards)
@@ -88,7 +91,7 @@ class MonitorChecks:
         if thorough:
             self._thorough_at = time.monotonic() + PROCESSES_S
         doubted = [session for session in self._sessions if thorough or session.presence != "online"]
-        ended = job_checks.ended_sessions(self._mam, doubted, dark := set(self._dark))
+        ended = job_checks.ended_sessions(self._mam, doubted, dark := set(self._dark), self._failed)
         self._went_dark(dark)
         if not ended:
             return
@@ -115,6 +118,17 @@ class MonitorChecks:
         for verdict in verdicts:
             _log.warning("job %s is presumed %s: %s", verdict.job, verdict.state, verdict.detail)
         return findings
+
+    def _adapters(self, now: int) -> list[Finding]:
+        """Agents whose adapter failed in the runner or here, and multiplexers whose own code did."""
+        agents = {session.name: session for session in self._sessions if session.status in LIVE}
+        trouble = {name: agent.screen_text or "" for name, agent in agents.items() if agent.screen == UNREADABLE}
+        trouble |= {name: why for name, why in (self._untold | self._signs.trouble).items() if name in agents}
+        self._failed = {place: why for place, why in self._failed.items() if place in self._dark}
+        found = [Finding("mux_failed", place[1], now, f"{why}; mam doctor") for place, why in self._failed.items()]
+        for name, why in trouble.items():
+            found.append(Finding("adapter_failed", name, now, f"{why}; mam agent check {agents[name].agent}"))
+        return found
 
     def _heard(self, job: str, attempt: int) -> int:
         return max(self._began, self._inbox.heard.get((job, attempt), 0))
@@ -154,10 +168,12 @@ class MonitorChecks:
             world = reconcile.look(self._mam, view, cards, self._dark)
             self._reconcile_at = time.monotonic() + RECONCILE_S
             self._went_dark(world.dark)
+            self._failed |= world.failed
             self._adopt(view, world)
             if time.monotonic() >= self._files_at:
                 self._files_at = time.monotonic() + FILES_S
-                self._missing = reconcile.conversations(self._mam, self._sessions, view)
+                self._untold.clear()
+                self._missing = reconcile.conversations(self._mam, self._sessions, view, self._untold)
             seen = reconcile.compare(self._mam, view, world, self._missing)
             before, self._once = self._once, {(drift.code, drift.subject) for drift in seen}
             self._drifts = [drift for drift in seen if (drift.code, drift.subject) in before]

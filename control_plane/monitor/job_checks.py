@@ -18,7 +18,7 @@ from mam.control_plane.registry.records import LIVE, OPEN, Attempt, Finding, Job
 from mam.control_plane.registry.transactions import Registry
 from mam.control_plane.sessions import runtime
 from mam.control_plane.sessions.activity import Activity
-from mam.wrappers.mux.protocol import MuxGone
+from mam.wrappers.mux.protocol import MuxFailed, MuxGone
 
 NEVER_REPORTED_MS = 10_000
 NO_PANE_MS = 120_000  # a slow multiplexer does not mean a dead pane
@@ -41,15 +41,22 @@ class Ended(NamedTuple):
     reason: str
 
 
-def ended_sessions(mam: Mam, sessions: Sequence[Session], dark: set[tuple[str, str]] | None = None) -> list[Ended]:
+def ended_sessions(
+    mam: Mam,
+    sessions: Sequence[Session],
+    dark: set[tuple[str, str]] | None = None,
+    failed: dict[tuple[str, str], str] | None = None,
+) -> list[Ended]:
     """
     Those of *sessions* that the registry calls live and whose runner is proven dead, or whose pane never was.
 
     Args:
         dark: Multiplexers that did not answer, and are not asked; those that do not answer now are added.
+        failed: Gets those of them whose own code failed, and how.
     """
     found = []
     dark = set() if dark is None else dark
+    failed = {} if failed is None else failed
     for session in sessions:
         if session.status not in LIVE:
             continue
@@ -66,12 +73,12 @@ def ended_sessions(mam: Mam, sessions: Sequence[Session], dark: set[tuple[str, s
         silent_ms = now_ms() - session.updated_at
         turned_back = silent_ms < 0 and session.pane  # the clock was: for how long is unknown, so the look decides
         late = silent_ms > (NEVER_REPORTED_MS if session.pane else NO_PANE_MS)
-        if (late or turned_back) and _pane_is_gone(mam, session, dark):
+        if (late or turned_back) and _pane_is_gone(mam, session, dark, failed):
             found.append(Ended(session.name, session.incarnation, "the pane closed before the runner reported"))
     return found
 
 
-def _pane_is_gone(mam: Mam, session: Session, dark: set[tuple[str, str]]) -> bool:
+def _pane_is_gone(mam: Mam, session: Session, dark: set[tuple[str, str]], failed: dict[tuple[str, str], str]) -> bool:
     """True only after a successful look, or where the whole server is gone."""
     place = (session.mux, session.mux_server)
     if place in dark:
@@ -80,8 +87,10 @@ def _pane_is_gone(mam: Mam, session: Session, dark: set[tuple[str, str]]) -> boo
         panes = runtime.multiplexer(mam, session).panes()
     except MuxGone:
         return True
-    except MamError:
+    except MamError as error:
         dark.add(place)
+        if isinstance(error, MuxFailed):
+            failed[place] = str(error)
         return False
     pane = runtime.own_pane(mam, session, panes)
     return pane is None or pane.dead

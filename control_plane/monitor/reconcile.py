@@ -23,7 +23,7 @@ from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, OPEN, Finding, Job, Session
 from mam.control_plane.sessions import runtime
 from mam.wrappers.mux import catalog as mux_catalog
-from mam.wrappers.mux.protocol import MuxGone, Pane
+from mam.wrappers.mux.protocol import MuxFailed, MuxGone, Pane
 
 Kind = Literal["A", "B", "C", "D", "E", "F", "G", "H", "I"]
 MuxServer = tuple[str, str]  # multiplexer, server
@@ -48,6 +48,7 @@ class World(NamedTuple):
     monitor_version: str = VERSION
     cards: Sequence[str] = ()  # retained cards of things that the registry does not know
     dark: Sequence[MuxServer] = ()  # what did not answer
+    failed: Mapping[MuxServer, str] = {}  # of those, the ones whose own code failed, and how
 
 
 def look(mam: Mam, view: View, cards: Iterable[str] = (), dark: Collection[MuxServer] = ()) -> World:
@@ -55,16 +56,19 @@ def look(mam: Mam, view: View, cards: Iterable[str] = (), dark: Collection[MuxSe
     places = view.mux_places().difference(dark)
     servers: dict[MuxServer, Sequence[Pane] | None] = {}
     silent: list[MuxServer] = []
+    failed: dict[MuxServer, str] = {}
     for place in sorted(places):
         try:
             servers[place] = mux_catalog.make(*place, mam.settings.environ, mam.command).panes()
         except MuxGone:
             servers[place] = None
-        except MamError:  # no answer, or nothing here that could ask
+        except MamError as error:  # no answer, or nothing here that could ask
             silent.append(place)
+            if isinstance(error, MuxFailed):
+                failed[place] = str(error)
     known = monitor_process.look(mam.layout)
     version = known.version if known is not None else VERSION
-    return World(servers, version, left_over(view, cards), silent)
+    return World(servers, version, left_over(view, cards), silent, failed)
 
 
 def left_over(view: View, topics_seen: Iterable[str]) -> list[str]:
@@ -178,12 +182,20 @@ def adoptable(mam: Mam, view: View, world: World) -> list[tuple[Session, str]]:
     return found
 
 
-def conversations(mam: Mam, sessions: Sequence[Session], view: View) -> list[Drift]:
-    """Differences of kind C: each costs a look at files."""
-    return [drift for session in sessions if (drift := _conversation(mam, view, session)) is not None]
+def conversations(
+    mam: Mam, sessions: Sequence[Session], view: View, trouble: dict[str, str] | None = None
+) -> list[Drift]:
+    """
+    Differences of kind C: each costs a look at files.
+
+    Args:
+        trouble: Gets the sessions whose adapter could not name the files, and why. They are no difference.
+    """
+    trouble = {} if trouble is None else trouble
+    return [drift for session in sessions if (drift := _conversation(mam, view, session, trouble)) is not None]
 
 
-def _conversation(mam: Mam, view: View, session: Session) -> Drift | None:
+def _conversation(mam: Mam, view: View, session: Session, trouble: dict[str, str]) -> Drift | None:
     """An id in the row, a prompt that was delivered, and nothing on disk: resuming would begin anew."""
     if not session.conversation or _young(session, now_ms()):
         return None
@@ -192,8 +204,9 @@ def _conversation(mam: Mam, view: View, session: Session) -> Drift | None:
         return None
     try:
         kept = catalog.find(session.agent).conversation_files(runtime.place_of(mam, session))
-    except (MamError, OSError, ValueError):
-        return None  # could not look
+    except MamError as error:  # could not look
+        trouble[session.name] = str(error)
+        return None
     if kept or not Path(session.cwd).is_dir():
         return None
     text = f"its conversation {session.conversation} is nowhere in {session.cwd}'s"

@@ -17,22 +17,26 @@ class Activity:
 
     def __init__(self, mam: Mam) -> None:
         self._mam = mam
+        self.trouble: dict[str, str] = {}  # session -> why its adapter could not name the files, at the last try
         self._paths: dict[str, tuple[int, list[Path]]] = {}
         self._heads: dict[str, tuple[str, int]] = {}
 
     def forget_but(self, names: set[str]) -> None:
         self._paths = {name: known for name, known in self._paths.items() if name in names}
         self._heads = {name: known for name, known in self._heads.items() if name in names}
+        self.trouble = {name: why for name, why in self.trouble.items() if name in names}
 
     def written_at(self, session: Session, now: int) -> int:
-        """When the newest of the conversation's files last changed (ms); 0 where there is none or nobody knows."""
+        """When the newest of the conversation's files last changed (ms); 0 where there is none or the adapter fails."""
         at, paths = self._paths.get(session.name, (0, []))
         if now - at > PATHS_KEPT_MS:
+            self.trouble.pop(session.name, None)
             try:
                 seat = runtime.place_of(self._mam, session)
-                paths = list(catalog.find(session.agent).conversation_files(seat))
-            except (MamError, OSError, ValueError):
+                paths = catalog.find(session.agent).conversation_files(seat)
+            except MamError as error:
                 paths = []
+                self.trouble[session.name] = str(error)
             self._paths[session.name] = (now, paths)
         return max((_changed_at(path) for path in paths), default=0)
 

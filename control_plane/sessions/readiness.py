@@ -2,6 +2,7 @@
 
 import time
 
+from mam.agents.border import UNREADABLE
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host.progress import Progress, silent
@@ -65,6 +66,8 @@ def need_ready(mam: Mam, name: str, *, ready_within_s: float, say: Progress = si
     if session.status != "running" or session.screen in (None, "starting"):
         waited_s, screen = round(time.monotonic() - began, 1), session.screen or "not seen yet"
         raise StillStarting(session=name, status=session.status, screen=screen, waited_s=waited_s)
-    if session.screen != "ready":
+    if session.screen == UNREADABLE:
+        say(f"the screen of {name} cannot be read: `mam agent check {session.agent}`")
+    elif session.screen != "ready":
         say(f"{name} shows a question ({session.screen}): answer it in its pane")
     return session

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from mam.agents import catalog
-from mam.agents.protocol import AgentCli, Launch, Permissions, Screen, Seat
+from mam.agents.border import UNREADABLE, Adapter
+from mam.agents.protocol import Launch, Permissions, Screen, Seat
 from mam.broker import spool
 from mam.broker.envelope import keys
 from mam.broker.envelope.payloads import now_ms
@@ -84,7 +85,7 @@ def remove_files(layout: Layout, name: str) -> None:
         (run_dir / leftover).unlink(missing_ok=True)
 
 
-def seat_of(mam: Mam, session: Session, cli: AgentCli) -> Seat:
+def seat_of(mam: Mam, session: Session, cli: Adapter) -> Seat:
     """What an adapter needs to start a session's agent."""
     seat = place_of(mam, session)
     return seat._replace(args=[*cli.grants(grant_of(mam, session)), *seat.args])
@@ -113,7 +114,7 @@ def grant_of(mam: Mam, session: Session) -> Permissions:
         look = [layout.reviews, layout.loops]
     top = dotgit.top_of(Path(session.cwd))
     write += dotgit.written_by_commits(top) if top is not None else []
-    return Permissions(write=write, read=[layout.secrets], edit=[layout.jobs], look=look)
+    return Permissions(write=write, edit=[layout.jobs], look=look)
 
 
 def tag(mam: Mam, session: str) -> str:
@@ -246,14 +247,21 @@ def agent_id(session: Session) -> ProcessId | None:
 
 
 def look_now(mam: Mam, session: Session) -> tuple[Screen | None, str]:
-    """The pane as it is at this moment and what its adapter reads there; (None, "") where nobody could look."""
+    """
+    The pane as it is at this moment and what its adapter reads there; UNREADABLE where the adapter fails.
+
+    (None, "") where the pane could not be looked at.
+    """
     if session.status not in LIVE or not session.pane:
         return None, ""
     try:
         screen = multiplexer(mam, session).screen(session.pane)
-        return screen, catalog.find(session.agent).read(screen).value
     except MamError:
         return None, ""
+    try:
+        return screen, catalog.find(session.agent).read(screen).value
+    except MamError:
+        return screen, UNREADABLE
 
 
 def check_binding(mam: Mam, session: Session) -> None:

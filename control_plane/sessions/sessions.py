@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from mam.agents import catalog
-from mam.agents.protocol import AgentCli, Launch
+from mam.agents.border import Adapter
+from mam.agents.protocol import Launch
 from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
@@ -85,7 +86,7 @@ def create(mam: Mam, wish: AgentRequest, say: Progress = silent) -> Session:
             raise
 
 
-def _new_row(mam: Mam, wish: AgentRequest, cli: AgentCli, roles: Sequence[str], cwd: Path) -> Session:
+def _new_row(mam: Mam, wish: AgentRequest, cli: Adapter, roles: Sequence[str], cwd: Path) -> Session:
     """The row of a session that begins its first life. Raises MuxMissing."""
     kind = mux_catalog.choose(wish.mux, mam.settings.environ)
     now = now_ms()

@@ -12,6 +12,7 @@ import pytest
 
 from mam.agents import claude
 from mam.agents.protocol import Launch, Permissions, Screen, ScreenState, Seat
+from tests.support.sample_choice import read_now
 
 SCREENS = sorted((Path(__file__).parent / "screens").glob("claude-*.txt"))
 PERMISSION = """\
@@ -54,6 +55,7 @@ def shown(name: str) -> Screen:
 
 
 def names() -> list[str]:
+    """Every recorded screen."""
     return [path.stem.removeprefix("claude-") for path in SCREENS]
 
 
@@ -77,19 +79,7 @@ def keep(home: Path, key: str, conversation: str, cwd: str) -> None:
     (folder / f"{conversation}.jsonl").write_text("".join(json.dumps(one) + "\n" for one in records), "utf-8")
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_captured_screen_gives_the_signal_of_its_name(name: str) -> None:
-    kind = name.split("-")[0]
-    expected = ScreenState.READY if kind == "draft" else ScreenState(kind)
-    assert claude.read(shown(name)) is expected
-
-
-@pytest.mark.parametrize("name", names())
-def test_a_draft_is_seen_exactly_where_text_waits_in_the_composer(name: str) -> None:
-    assert claude.draft(shown(name)) is ("draft" in name)
-
-
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", read_now("claude"))
 def test_the_screen_decides_without_its_title(name: str) -> None:
     assert claude.read(shown(name)._replace(title="◐ Claude Code")) is claude.read(shown(name))
 
@@ -160,25 +150,25 @@ def test_a_new_conversation_gets_its_id_at_launch_and_no_permission_mode_is_forc
     launch = claude.launch(seat(tmp_path, tmp_path, chosen)._replace(args=("--model", "opus")))
     assert without_hooks(launch) == ["claude", "--session-id", chosen, "--model", "opus"]
     assert launch.env["DISABLE_AUTOUPDATER"] == "1" and "IS_SANDBOX" not in launch.env
-    assert list(claude.grants(Permissions([tmp_path], [tmp_path]))) == []
+    assert list(claude.grants(Permissions([tmp_path]))) == []
 
 
 def test_it_may_write_reports_and_read_what_it_reviews_and_nothing_else(tmp_path: Path) -> None:
     jobs, reviews = tmp_path / "my shop (old), new" / "jobs", tmp_path / ".reviews"
-    granted = claude.grants(Permissions([tmp_path / "run"], [tmp_path / "secrets"], [jobs], [reviews]))
+    granted = claude.grants(Permissions([tmp_path / "run"], [jobs], [reviews]))
     assert list(granted) == [f"--allowedTools=Edit(/{jobs}/**),Read(/{jobs}/**),Read(/{reviews}/**)"]
 
 
 def test_a_folder_is_granted_under_both_its_names(tmp_path: Path) -> None:
     (tmp_path / "real").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "real")
-    granted = claude.grants(Permissions([], [], [], [tmp_path / "link"]))
+    granted = claude.grants(Permissions([], [], [tmp_path / "link"]))
     assert list(granted) == [f"--allowedTools=Read(/{tmp_path}/link/**),Read(/{tmp_path}/real/**)"]
 
 
 @pytest.mark.parametrize("name", ["*", "a?", "[ab]", "!a", "{a,b}", "back\\slash", "half)", "(half", "a\nb"])
 def test_a_name_that_a_rule_would_take_for_a_pattern_is_not_granted(tmp_path: Path, name: str) -> None:
-    assert list(claude.grants(Permissions([], [], [tmp_path / name], [tmp_path / name]))) == []
+    assert list(claude.grants(Permissions([], [tmp_path / name], [tmp_path / name]))) == []
 
 
 def test_a_program_of_the_users_own_is_run_instead(tmp_path: Path) -> None:

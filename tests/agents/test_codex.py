@@ -15,6 +15,7 @@ import pytest
 
 from mam.agents import codex
 from mam.agents.protocol import Launch, Permissions, Screen, ScreenState, Seat
+from tests.support.sample_choice import read_now
 
 SCREENS = sorted((Path(__file__).parent / "screens").glob("codex-*.txt"))
 PERMISSION = """\
@@ -51,6 +52,7 @@ def shown(name: str) -> Screen:
 
 
 def names() -> list[str]:
+    """Every recorded screen."""
     return [path.stem.removeprefix("codex-") for path in SCREENS]
 
 
@@ -62,19 +64,7 @@ def told(screen: Screen, text: str) -> Screen:
     return screen._replace(text="\n".join([*lines[:closing], *spoken, "", *lines[closing:]]))
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_captured_screen_gives_the_signal_of_its_name(name: str) -> None:
-    kind = name.split("-")[0]
-    expected = ScreenState.READY if kind == "draft" else ScreenState(kind)
-    assert codex.read(shown(name)) is expected
-
-
-@pytest.mark.parametrize("name", names())
-def test_a_draft_is_seen_exactly_where_text_waits_in_the_composer(name: str) -> None:
-    assert codex.draft(shown(name)) is ("draft" in name)
-
-
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", read_now("codex"))
 def test_the_screen_decides_without_its_title(name: str) -> None:
     for title in ("", "[ ! ] Action Required | x", "⠼ x | y"):
         assert codex.read(shown(name)._replace(title=title)) is codex.read(shown(name))
@@ -197,7 +187,7 @@ def test_words_about_hooks_of_the_users_own_leave_ours_out(tmp_path: Path, own: 
 
 
 def test_a_folder_that_is_named_like_hooks_leaves_nothing_out(tmp_path: Path) -> None:
-    granted = codex.grants(Permissions([tmp_path / "hooks"], []))
+    granted = codex.grants(Permissions([tmp_path / "hooks"]))
     assert len(flags(codex.launch(seat(tmp_path)._replace(args=(*granted, "-C", "/srv/hooks"))))) == 3
 
 
@@ -212,7 +202,7 @@ def test_where_another_than_its_user_may_answer_a_request_is_no_question(tmp_pat
 
 
 def test_the_sandbox_lets_the_verbs_write(tmp_path: Path) -> None:
-    grant = Permissions([tmp_path / "run/w", tmp_path / 'ü "b"'], [tmp_path / "secrets"])
+    grant = Permissions([tmp_path / "run/w", tmp_path / 'ü "b"'])
     option, setting = codex.grants(grant)
     assert option == "-c"
     assert tomllib.loads(setting) == {"sandbox_workspace_write": {"writable_roots": [str(one) for one in grant.write]}}

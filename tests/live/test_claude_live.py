@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 
+from mam.agents.stand_in.server import ModelStandIn
 from tests.live import accounts, life
 from tests.live.life import bare as bare
 from tests.live.life import model as model
-from tests.standin.model import ModelStandIn
 from tests.support import MAM, Root, until
 
 pytestmark = pytest.mark.live

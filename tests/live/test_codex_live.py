@@ -5,10 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from mam.agents.stand_in.server import ModelStandIn
 from tests.live import accounts, life
 from tests.live.life import bare as bare
 from tests.live.life import model as model
-from tests.standin.model import ModelStandIn
 from tests.support import Root, git, until
 
 pytestmark = pytest.mark.live

@@ -10,11 +10,11 @@ from typing import Any
 
 import pytest
 
+from mam.agents.stand_in.server import ModelStandIn
 from mam.control_plane.loops import review_trees
 from mam.control_plane.sessions import runtime
 from tests.live import accounts, life
 from tests.live.life import model as model
-from tests.standin.model import ModelStandIn
 from tests.support import Root, git, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(400)]

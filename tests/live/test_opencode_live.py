@@ -6,10 +6,10 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mam.agents.stand_in.server import ModelStandIn
 from tests.live import accounts, life
 from tests.live.life import bare as bare
 from tests.live.life import model as model
-from tests.standin.model import ModelStandIn
 from tests.support import Root, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]  # it starts slowly where much else runs

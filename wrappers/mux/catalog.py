@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mam.wrappers.mux import tmux
+from mam.wrappers.mux.border import MuxBorder
 from mam.wrappers.mux.headless import Headless
 from mam.wrappers.mux.protocol import Multiplexer, MuxMissing
 
@@ -16,12 +17,16 @@ MULTIPLEXERS: dict[str, Maker] = {
 }
 
 
-def make(kind: str, server: str, environ: Mapping[str, str], mam: str) -> Multiplexer:
-    """Return the multiplexer of *kind* on *server*, as a session's record names both. Raises MuxMissing."""
+def make(kind: str, server: str, environ: Mapping[str, str], mam: str) -> MuxBorder:
+    """
+    Return the multiplexer of *kind* on *server*, as a session's record names both, behind the border to foreign code.
+
+    Raises MuxMissing, and MuxFailed where its own code fails.
+    """
     maker = MULTIPLEXERS.get(kind)
     if maker is None:
         raise MuxMissing(name=kind, why=f"known are {', '.join(MULTIPLEXERS)}")
-    return maker(server, environ, mam)
+    return MuxBorder(kind, server, lambda: maker(server, environ, mam))
 
 
 def choose(wanted: str, environ: Mapping[str, str]) -> str:

@@ -48,6 +48,16 @@ class MuxGone(LookFailed):
     remedy_text = "`mam agent resume NAME` starts it again with that agent"
 
 
+class MuxFailed(LookFailed):
+    """The multiplexer's own code failed: it raised what its protocol does not name, or returned something else."""
+
+    why: str
+
+    code = "mux_failed"
+    message = "{server} failed: {why}"
+    remedy_text = "`mam doctor` looks again; repair the multiplexer, or use --mux headless for new agents"
+
+
 class MuxMissing(MamError):
     """The multiplexer is unknown or not installed."""
 

@@ -13,7 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
-from mam.agents.protocol import AgentCli, Screen, ScreenState, tail
+from mam.agents.border import Adapter, AdapterFailed
+from mam.agents.protocol import Screen, ScreenState
+from mam.agents.screen import tail
 from mam.broker.envelope.events import DeliveryReason, DeliveryState, Dispatch, FreeText
 from mam.broker.host import atomic_files, fault_points
 from mam.broker.host.atomic_files import Durability
@@ -102,7 +104,7 @@ class Delivery:
         attempt: int,
         order: FreeText,
         *,
-        agent: AgentCli,
+        agent: Adapter,
         mux: Multiplexer,
         pane: str,
         ledger: Ledger,
@@ -128,7 +130,7 @@ class Delivery:
         return self._due
 
     def step(self, now: float) -> DeliveryOutcome | None:
-        """Do what is due at *now*. Returns the outcome once there is one. It raises for no pane and for no disk."""
+        """Do what is due at *now*. Returns the outcome once there is one. It raises for no pane, disk or adapter."""
         if now < self._due or self.phase is DeliveryPhase.DONE:
             return None
         self._due = now + LOOK_EVERY_S  # also where the step fails: it must not be called again at once
@@ -136,6 +138,8 @@ class Delivery:
             outcome = self._step(now)
         except (PaneGone, LookFailed) as error:
             outcome = self._held_up(now, "not_foreground", str(error))
+        except AdapterFailed as error:  # a screen that cannot be read takes no prompt
+            outcome = self._held_up(now, "unsubmitted", str(error))
         except OSError as error:  # the disk refuses: the job must not wait for ever for a prompt that is too late
             outcome = self._held_up(now, "unsubmitted", str(error))
         if outcome is not None:

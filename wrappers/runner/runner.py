@@ -17,7 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from mam.agents import catalog
-from mam.agents.protocol import ScreenState, tail
+from mam.agents.border import UNREADABLE, AdapterFailed
+from mam.agents.protocol import Screen, ScreenState
+from mam.agents.screen import tail
 from mam.broker import spool
 from mam.broker.envelope import keys, topics
 from mam.broker.envelope.events import Cancel, Dispatch, FreeText, SessionMessage, Settled
@@ -70,7 +72,7 @@ class Runner:
         self._taken: set[tuple[str, int]] = set()  # the deliveries that this runner has ended, in whatever way
         self._open_key = self._next_key = b""  # of the open attempt, and of the one that is being delivered
         self._beat_due = self._look_due = 0.0
-        self._signal: ScreenState | None = None
+        self._signal = ""  # the state of the screen that was last said
         self._was_ready = False
         self._ending = False
         self._how = ""
@@ -139,7 +141,7 @@ class Runner:
     def _attend(self, now: float) -> None:
         self._link.attend()
         if self._link.announce():
-            self._signal, self._look_due = None, now  # what the screen shows is published again
+            self._signal, self._look_due = "", now  # what the screen shows is published again
 
     def _carry(self, now: float) -> None:
         for item in self._link.carry(now):
@@ -158,20 +160,30 @@ class Runner:
     def _look(self, now: float) -> None:
         if now < self._look_due:
             return
-        busy = self._open is not None or self._delivery is not None or self._signal is not ScreenState.READY
-        every_s = FIRST_LOOKS_S if not self._was_ready else LOOK_EVERY_S if busy else IDLE_LOOKS_S
+        busy = self._open is not None or self._delivery is not None or self._signal != ScreenState.READY.value
+        first = not self._was_ready and self._signal != UNREADABLE
+        every_s = FIRST_LOOKS_S if first else LOOK_EVERY_S if busy else IDLE_LOOKS_S
         self._look_due = now + every_s
         try:
             screen = self._mux.screen(self._pane)
         except (PaneGone, LookFailed):
             return  # without a look nothing is known, so nothing is published
-        seen = self._cli.read(screen)
-        self._was_ready = self._was_ready or seen is ScreenState.READY
-        if seen is self._signal:
+        state, evidence = self._read(screen)
+        self._was_ready = self._was_ready or state == ScreenState.READY.value
+        if state == self._signal:
             return
-        data = {"name": "screen", "state": seen.value, "evidence": tail(screen)[-EVIDENCE_CHARS:]}
+        data = {"name": "screen", "state": state, "evidence": evidence[-EVIDENCE_CHARS:]}
         if self._link.say("signal", data, keep=False):
-            self._signal = seen
+            self._signal = state
+
+    def _read(self, screen: Screen) -> tuple[str, str]:
+        """What the screen says and the lines that show it; where the adapter fails, `unreadable` and the reason."""
+        try:
+            return self._cli.read(screen).value, tail(screen)
+        except AdapterFailed as error:
+            if self._signal != UNREADABLE:
+                _log.warning("%s", error)
+            return UNREADABLE, str(error)
 
     def _say_goodbye(self, code: int) -> None:
         try:
@@ -191,7 +203,7 @@ class Runner:
         if place is not None and place.place == "events" and kind == "signal":
             # A hook speaks before its question is drawn. The screen after that is published in any case, since a
             # person who answers at once leaves no question to be seen.
-            self._signal, self._look_due = None, time.monotonic() + HOOK_DRAWS_S
+            self._signal, self._look_due = "", time.monotonic() + HOOK_DRAWS_S
         if place is None or place.place != "job":
             return
         current = self._delivery

@@ -331,18 +331,6 @@ def _drive_all(root: Root, other: Path, central: dict[str, str]) -> dict[str, se
     }
 
 
-def test_a_newcomers_adapter_needs_one_file_of_its_own(root: Root, monkeypatch: pytest.MonkeyPatch) -> None:
-    package = Path(__file__).parents[2] / "support" / "newcomer"
-    monkeypatch.setenv("PYTHONPATH", str(package))
-
-    said = root.mam("agent", "create", "stranger", "--agent", "parrot", "--json")
-    assert said.code == 0, said.err
-    job = root.delegate("stranger")
-
-    assert root.mam("job", "wait", job, "--timeout", "30").code == 0
-    assert root.session("stranger").agent == "parrot"
-
-
 def test_every_part_of_a_session_can_be_gone_before_it_is_stopped(root: Root) -> None:
     root.agent()
     row = root.session("writer")

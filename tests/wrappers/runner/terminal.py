@@ -1,11 +1,11 @@
 """A pane on paper: a composer, an agent behind it, and what was done to both. A Multiplexer and an AgentCli."""
 
 from collections import Counter
-from collections.abc import Sequence
 from typing import Any
 
 from mam.agents import command
-from mam.agents.protocol import AgentCli, Launch, Permissions, Screen, ScreenState, Seat
+from mam.agents.border import Adapter
+from mam.agents.protocol import AgentCli, Launch, Screen, ScreenState, Seat
 from mam.broker.envelope.events import FreeText
 from mam.wrappers.mux.protocol import Multiplexer, Pane, PaneSpec
 from mam.wrappers.runner.delivery import Delivery, DeliveryOutcome, Ledger
@@ -42,9 +42,6 @@ class Reader:
     def draft(self, screen: Screen) -> bool:
         return not self._terminal.blind and bool(screen.text.partition(MARK)[2].strip())
 
-    def grants(self, grant: Permissions) -> Sequence[str]:
-        return ()
-
 
 class Terminal:
     kind = "paper"
@@ -78,7 +75,7 @@ class Terminal:
             JOB,
             1,
             order,
-            agent=self.agent,
+            agent=Adapter("paper", self.agent),
             mux=mux,
             pane="%1",
             ledger=ledger,

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from mam.agents.protocol import ScreenState
+from mam.agents.protocol import Screen, ScreenState
 from mam.broker.envelope.events import Dispatch
 from mam.wrappers.mux.protocol import MuxSilent, PaneGone
 from mam.wrappers.runner.delivery import Delivery, DeliveryOutcome, Ledger
-from tests.wrappers.runner.terminal import JOB, PROMPT, WITHIN_S, Terminal
+from tests.wrappers.runner.terminal import JOB, PROMPT, WITHIN_S, Reader, Terminal
 
 
 class TestBrief:
@@ -113,3 +113,19 @@ class TestLostSight:
         assert outcome is not None and outcome.state == "unknown"
         assert terminal.tried["paste"] == 1 and terminal.presses == 0
         assert ledger.result(JOB, 1) == outcome
+
+
+class BlindReader(Reader):
+    def read(self, screen: Screen) -> ScreenState:
+        raise IndexError("list index out of range")
+
+
+def test_a_screen_that_its_adapter_cannot_read_gets_no_prompt_and_the_refusal_says_why(
+    start: Callable[..., Delivery], terminal: Terminal
+) -> None:
+    terminal.agent = BlindReader(terminal)
+    outcome = terminal.drive(start())
+
+    assert outcome is not None and (outcome.state, outcome.reason) == ("refused", "unsubmitted")
+    assert "failed in read: IndexError" in outcome.evidence
+    assert terminal.done == []

@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import PurePosixPath
 from typing import Literal, NamedTuple
 
-from tests.standin.briefs import HEADER, Brief, Job, parse_brief, parse_job, report_of, verdict_of
+from mam.agents.stand_in.briefs import HEADER, Brief, PromptedJob, parse_brief, parse_job, report_of, verdict_of
 
-Kind = Literal["user", "assistant", "call", "result"]
+ItemKind = Literal["user", "assistant", "call", "result"]
 
 
 class Item(NamedTuple):
     """One piece of a conversation, whatever protocol brought it. A call's text is its arguments."""
 
-    kind: Kind
+    kind: ItemKind
     text: str
 
 
@@ -121,7 +121,7 @@ def shell_call(tool: Tool, command: str) -> Call:
     return Call(tool.name, args)
 
 
-def _work(job: Job, results: Sequence[str], shell: Tool) -> Move:
+def _work(job: PromptedJob, results: Sequence[str], shell: Tool) -> Move:
     """The move of a job turn: which step is due follows from how many tool results came back so far."""
     if len(results) < 2:
         return Move(shell_call(shell, (job.started, f"cat {shlex.quote(job.brief)}")[len(results)]))
@@ -139,7 +139,7 @@ def _work(job: Job, results: Sequence[str], shell: Tool) -> Move:
     return Move(shell_call(shell, _command(due[0], job, brief, done.get("tests"))), brief.delay_s)
 
 
-def _command(step: str, job: Job, brief: Brief, tried: str | None) -> str:
+def _command(step: str, job: PromptedJob, brief: Brief, tried: str | None) -> str:
     """The command of one step; *tried* is what the tests printed, where they were run."""
     verdict = brief.verdict.replace("tests", "not_pass") if tried is None else verdict_of(tried)
     if step == "run":

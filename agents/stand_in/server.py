@@ -2,13 +2,9 @@
 A small loopback model stand-in: agent CLIs take it for their model.
 
 It listens on 127.0.0.1 only, keeps nothing between requests and needs no key.
-
-    python tests/standin/model.py --port 0 --port-file PORT --log LOG.jsonl
 """
 
-import argparse
 import json
-import sys
 import threading
 import time
 from collections.abc import Mapping
@@ -16,13 +12,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import TracebackType
 
-if not __package__:  # run as a file: the neighbours are found as parts of the folder's package
-    sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
-    __package__ = Path(__file__).resolve().parent.name
-
-from tests.standin.body import Json, Wire
-from tests.standin.policy import Refuse, decide
-from tests.standin.wires import WIRES
+from mam.agents.stand_in.body import Json, Wire
+from mam.agents.stand_in.policy import Refuse, decide
+from mam.agents.stand_in.wires import WIRES
 
 MODELS = ("standin-model", "gpt-5.4", "claude-sonnet-4-6")
 
@@ -31,6 +23,15 @@ class ModelStandIn:
     """The stand-in on a thread of this process. Use as a context manager, or start() and stop()."""
 
     def __init__(self, port: int = 0, log: Path | None = None) -> None:
+        """
+        Bind the port; nothing is answered before start().
+
+        Args:
+            port: Where it listens; 0 takes a free one.
+            log: Gets a JSON line for each request: what was asked, and what it was answered.
+
+        Raises OSError where the port is taken.
+        """
         self._server = _Server(port, log)
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -54,10 +55,6 @@ class ModelStandIn:
             self._server.shutdown()
             self._thread.join(5)
         self._server.server_close()
-
-    def wait(self) -> None:
-        """Until the process is interrupted."""
-        self._thread.join()
 
     def __enter__(self) -> "ModelStandIn":
         return self.start()
@@ -183,26 +180,3 @@ def _model(name: str) -> Json:
 
 def _error(kind: str, message: str) -> Json:
     return {"error": {"type": kind, "message": message}}
-
-
-def main() -> None:
-    """Serves until it is interrupted; the port file is complete as soon as it exists."""
-    parser = argparse.ArgumentParser(description="a loopback model stand-in")
-    parser.add_argument("--port", type=int, default=0)
-    parser.add_argument("--port-file", type=Path)
-    parser.add_argument("--log", type=Path)
-    given = parser.parse_args()
-    standin = ModelStandIn(given.port, given.log).start()
-    if given.port_file:
-        half = given.port_file.with_name(given.port_file.name + ".part")
-        half.write_text(str(standin.port), encoding="utf-8")
-        half.replace(given.port_file)
-    print(standin.url, flush=True)
-    try:
-        standin.wait()
-    except KeyboardInterrupt:
-        standin.stop()
-
-
-if __name__ == "__main__":
-    main()

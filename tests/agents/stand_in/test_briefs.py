@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from mam.agents.stand_in.briefs import parse_brief, parse_job
+from mam.agents.stand_in.policy import Call, Item, Say, Tool, decide
 from mam.control_plane.jobs import prompts, reports
 from mam.control_plane.loops import briefs as loop_briefs
 from mam.control_plane.loops.briefs import Change, ReviewTree, WorkPlace
-from tests.standin.briefs import parse_brief, parse_job
-from tests.standin.policy import Call, Item, Say, Tool, decide
 
 BASH = Tool("Bash", {"properties": {"command": {"type": "string"}}, "required": ["command"]})
 TASK = """Add a function.

@@ -8,21 +8,21 @@ import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
 
-from tests.standin.body import (
+from mam.agents.stand_in.body import (
     Event,
     Json,
     Request,
     Wire,
-    fresh,
     items_of,
     mapping,
     mappings,
     pieces,
+    random_id,
     texts,
     tool,
     words,
 )
-from tests.standin.policy import Act, Call, Item, Kind, Refuse, Say
+from mam.agents.stand_in.policy import Act, Call, Item, ItemKind, Refuse, Say
 
 CHAT_USAGE: Json = {"prompt_tokens": 50, "completion_tokens": 5, "total_tokens": 55}
 
@@ -70,14 +70,14 @@ class Chat:
         return openai_refusal(act)
 
     def _head(self, model: str, kind: str) -> Json:
-        return {"id": fresh("chatcmpl-"), "object": kind, "created": int(time.time()), "model": model}
+        return {"id": random_id("chatcmpl-"), "object": kind, "created": int(time.time()), "model": model}
 
     def _finish(self, act: Act) -> str:
         return "tool_calls" if isinstance(act, Call) else "stop"
 
     def _call(self, act: Call) -> Json:
         function = {"name": act.name, "arguments": json.dumps(act.args)}
-        return {"id": fresh("call_"), "type": "function", "function": function}
+        return {"id": random_id("call_"), "type": "function", "function": function}
 
 
 class Responses:
@@ -132,17 +132,17 @@ class Responses:
     def _item(self, act: Say | Call) -> Json:
         if isinstance(act, Say):
             part = {"type": "output_text", "text": act.text, "annotations": []}
-            ids = {"type": "message", "id": fresh("msg_"), "role": "assistant"}
+            ids = {"type": "message", "id": random_id("msg_"), "role": "assistant"}
             return {**ids, "status": "completed", "content": [part]}
         if act.name == "local_shell":
-            ids = {"type": "local_shell_call", "id": fresh("ls_"), "call_id": fresh("call_")}
+            ids = {"type": "local_shell_call", "id": random_id("ls_"), "call_id": random_id("call_")}
             return {**ids, "action": {"type": "exec", "command": act.args["command"]}}
-        names = {"type": "function_call", "id": fresh("fc_"), "call_id": fresh("call_"), "name": act.name}
+        names = {"type": "function_call", "id": random_id("fc_"), "call_id": random_id("call_"), "name": act.name}
         return {**names, "arguments": json.dumps(act.args), "status": "completed"}
 
     def _response(self, model: str, status: str, output: Sequence[Json]) -> Json:
         usage = {"input_tokens": 50, "output_tokens": 5, "total_tokens": 55}
-        head = {"id": fresh("resp_"), "object": "response", "created_at": int(time.time()), "model": model}
+        head = {"id": random_id("resp_"), "object": "response", "created_at": int(time.time()), "model": model}
         return {**head, "status": status, "output": output, "usage": usage if output else None}
 
 
@@ -152,7 +152,7 @@ class Messages:
     def parse(self, body: Json) -> Request:
         items: list[Item] = []
         for message in mappings(body.get("messages")):
-            kind: Kind = "user" if message.get("role") == "user" else "assistant"
+            kind: ItemKind = "user" if message.get("role") == "user" else "assistant"
             content = message.get("content")
             items += items_of(kind, content) if isinstance(content, str) else []
             for block in mappings(content):
@@ -166,7 +166,7 @@ class Messages:
         return Request(items, offered, str(body.get("model")), bool(body.get("stream")))
 
     def whole(self, act: Say | Call, model: str) -> Json:
-        ids = {"id": fresh("msg_"), "type": "message", "role": "assistant", "model": model}
+        ids = {"id": random_id("msg_"), "type": "message", "role": "assistant", "model": model}
         usage = {"input_tokens": 50, "output_tokens": 5}
         stop = {"stop_reason": self._stop(act), "stop_sequence": None}
         return {**ids, "content": [self._block(act)], **stop, "usage": usage}
@@ -200,7 +200,7 @@ class Messages:
     def _block(self, act: Say | Call) -> Json:
         if isinstance(act, Say):
             return {"type": "text", "text": act.text}
-        return {"type": "tool_use", "id": fresh("toolu_"), "name": act.name, "input": act.args}
+        return {"type": "tool_use", "id": random_id("toolu_"), "name": act.name, "input": act.args}
 
     def _stop(self, act: Act) -> str:
         return "tool_use" if isinstance(act, Call) else "end_turn"

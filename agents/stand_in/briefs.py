@@ -44,7 +44,7 @@ _LONGEST_DELAY_S = 120.0
 _LONGEST_OUTPUT = 2000
 
 
-class Job(NamedTuple):
+class PromptedJob(NamedTuple):
     """What a job prompt asks for: commands as they stand there, and two paths. A review has two endings."""
 
     id: str
@@ -78,13 +78,13 @@ class Brief(NamedTuple):
     status: int = 0
     try_line: str = ""
 
-    def tests(self, job: Job) -> str:
+    def tests(self, job: PromptedJob) -> str:
         """The command of the tests, where the verdict is to come from them."""
         follows = self.verdict == "tests" or (job.review and not self.verdict and self.result != "failed")
         return f"{self.try_line} && echo {_PASSED}" if follows and self.try_line else ""
 
 
-def parse_job(message: str) -> Job | None:
+def parse_job(message: str) -> PromptedJob | None:
     """The last job prompt in a message, or None where there is none or it lacks a part."""
     headers = list(HEADER.finditer(message))
     if not headers:
@@ -102,7 +102,7 @@ def parse_job(message: str) -> Job | None:
             paths.append(words[0] if len(words) == 1 else line.strip())
     if not (started and ends and len(paths) >= 2):
         return None
-    return Job(headers[-1][1], started, paths[0], paths[-1], ends)
+    return PromptedJob(headers[-1][1], started, paths[0], paths[-1], ends)
 
 
 def parse_brief(text: str, job: str) -> Brief:
@@ -130,7 +130,7 @@ def verdict_of(tried: str) -> str:
     return "pass" if _PASSED in map(str.strip, tried.splitlines()) else "not_pass"
 
 
-def report_of(job: Job, brief: Brief, verdict: str, tried: str | None) -> str:
+def report_of(job: PromptedJob, brief: Brief, verdict: str, tried: str | None) -> str:
     """The report, for a review with the line that gives its verdict; nothing that the tests print can be one."""
     parts = [f"# Report of {job.id}", brief.report or "Everything that the brief asked for was run."]
     if tried is not None:

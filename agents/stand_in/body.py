@@ -5,7 +5,7 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
-from tests.standin.policy import Act, Call, Item, Kind, Refuse, Say, Tool
+from mam.agents.stand_in.policy import Act, Call, Item, ItemKind, Refuse, Say, Tool
 
 Json = Mapping[str, object]
 
@@ -53,7 +53,7 @@ def texts(content: object) -> list[str]:
     return [str(block["text"]) for block in mappings(content) if block.get("text")]
 
 
-def items_of(kind: Kind, content: object) -> list[Item]:
+def items_of(kind: ItemKind, content: object) -> list[Item]:
     """One item a block: a CLI puts its own reminders beside the user's words."""
     return [Item(kind, text) for text in texts(content)]
 
@@ -67,7 +67,7 @@ def mapping(value: object) -> Json:
     return value if isinstance(value, Mapping) else {}
 
 
-def fresh(prefix: str) -> str:
+def random_id(prefix: str) -> str:
     return f"{prefix}{uuid.uuid4().hex[:20]}"
 
 
