@@ -3,9 +3,11 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-JOBS ?= 2
+# Most tests wait for other processes: more of them run at once than there are cores.
+JOBS ?= 6
+FAST_JOBS ?= 3
 
-.PHONY: help demo test check bench mutants reliability clean
+.PHONY: help demo test test-fast check bench mutants reliability clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -26,7 +28,11 @@ demo: $(VENV)/.base
 
 ## make test         every test
 test: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(JOBS) tests
+	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests
+
+## make test-fast    the tests that start no processes
+test-fast: $(VENV)/.dev
+	$(BIN)/python -m pytest -n $(FAST_JOBS) --dist worksteal -m "not end_to_end" tests
 
 ## make check        format, lint, types, layers, and the built wheel installed elsewhere
 check: $(VENV)/.dev

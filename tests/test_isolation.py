@@ -9,11 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import Root, git, until
+from tests.support import FULL, Root, git, until
 
 REPOSITORY = Path(__file__).parents[1]
-# A part of the suite that makes control roots, sessions and jobs of its own.
-PART = ["tests/control_plane/control_root/test_create.py", "tests/control_plane/messaging/test_inbox.py"]
+# A part of the suite that makes control roots, sessions and jobs of its own, and starts them; in full a larger one.
+PART = ["tests/control_plane/sessions/test_roles.py", "tests/control_plane/messaging/test_outbox.py"]
+if FULL:
+    PART += ["tests/control_plane/control_root/test_create.py", "tests/control_plane/messaging/test_inbox.py"]
 PYTEST = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *PART]
 
 

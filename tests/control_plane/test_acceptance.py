@@ -200,7 +200,7 @@ def test_a6_a_creator_that_died_keeps_its_row_and_is_resumed_at_its_own_place_an
 def test_a7_a_suite_that_runs_in_a_creators_pane_adds_nothing_to_the_registry(root: Root) -> None:
     root.ok("worktree", "prepare", "issue-1", "--no-venv")
     out = root.path.parent / "pane.out"
-    suite = f"{sys.executable} -m pytest -q -p no:cacheprovider tests/control_plane/control_root/test_create.py"
+    suite = f"{sys.executable} -m pytest -q -p no:cacheprovider tests/control_plane/sessions/test_roles.py"
     command = f"cd {REPOSITORY} && {suite} > {out} 2>&1; echo rc $? >> {out}"
     words = ["agent", "create", "suite", "--agent", "command", "--worktree", "issue-1", "--no-wait", "--"]
     assert root.mam(*words, "sh", "-c", command).code == 0

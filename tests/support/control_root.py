@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import signal
 import subprocess
 from collections.abc import Generator, Mapping
@@ -26,11 +27,28 @@ from tests.support.repositories import repository
 from tests.support.waiting import until
 
 
+class Gate:
+    """Where an agent stands still in its script until a test lets it go on."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    @property
+    def step(self) -> dict[str, Any]:
+        """The step of the agent's script that waits."""
+        return {"shell": f"until [ -e {shlex.quote(str(self._path))} ]; do sleep 0.05; done"}
+
+    def open(self) -> None:
+        """Let whoever stands there go on; later agents find it open."""
+        self._path.touch()
+
+
 class Root:
     """A control root in a real repository."""
 
     def __init__(self, path: Path, *, mux: str) -> None:
         self.path = path
+        self._gates: list[Gate] = []
         self.env: dict[str, str] = {"MAM_MUX": mux, "MAM_HEARTBEAT_S": "1"}
 
     def make(self) -> None:
@@ -57,6 +75,12 @@ class Root:
     @property
     def registry(self) -> Registry:
         return self.parts.registry
+
+    def gate(self) -> Gate:
+        """A gate of its own; the end of the test opens it."""
+        gate = Gate(self.path.parent / f"{self.path.name}-gate-{len(self._gates)}")
+        self._gates.append(gate)
+        return gate
 
     def agent(
         self, name: str = "writer", *script: dict[str, Any], agent: str = "scripted", role: str = "creator"
@@ -124,6 +148,8 @@ class Root:
 
     def clean(self) -> None:
         """End everything that was started here, each by its proven identity."""
+        for gate in self._gates:
+            gate.open()
         mam = self.parts
         if not mam.layout.database.exists():
             return

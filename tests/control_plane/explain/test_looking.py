@@ -150,16 +150,17 @@ def test_who_waits_for_an_answer_is_told_that_the_job_ended(root: Root) -> None:
 
 def test_an_answer_that_waits_for_its_turn_is_not_typed_after_the_job(root: Root) -> None:
     ask = "mam job ask --registry-dir $MAM_JOBS_DIR --job job-00000001 --attempt 1 --no-wait which"
-    go = root.path.parent / "go"
+    go, end = root.gate(), root.gate()
     steps = [{"started": {}}, {"shell": f"PATH={Path(MAM).parent}:$PATH {ask}"}]
-    steps += [{"shell": f"until [ -e {go} ]; do sleep 0.1; done"}, {"report": {"text": "decided myself"}}, {"wait": 4}]
+    steps += [go.step, {"report": {"text": "decided myself"}}, end.step]
     root.agent("writer", *steps)
     root.delegate("writer", "do it", "--id", "job-00000001")
     until(lambda: root.ok("why", "job-00000001")["awaited"] == "an answer")
     root.ok("job", "answer", "job-00000001", "the blue one")
 
-    go.touch()
+    go.open()
     until(lambda: root.job("job-00000001").state == "reported")
+    end.open()
     until(lambda: root.session("writer").screen == "ready")
 
     said = [body_of(event["wire"]) for event in root.events("agents/writer/events")]
@@ -327,9 +328,11 @@ def test_a_completion_script_knows_verbs_agents_and_jobs(root: Root) -> None:
 
 
 def test_an_agent_that_forgets_to_report_is_a_finding_with_a_next_step(root: Root) -> None:
-    root.agent("writer", {"started": {}}, {"wait": 6})
+    gate = root.gate()
+    root.agent("writer", {"started": {}}, gate.step)
     job = root.delegate()
     until(lambda: root.session("writer").screen == "working" and root.job(job).state == "running")
+    gate.open()
     until(lambda: root.session("writer").screen == "ready", what="its turn ended without a report")
     with root.registry.transaction() as tx:  # as if a minute had gone by
         tx.connection.execute("UPDATE sessions SET screen_at = screen_at - 61000")

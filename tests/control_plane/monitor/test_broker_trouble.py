@@ -30,12 +30,13 @@ from mam.broker.nats import process as nats_server
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.monitor import broker_supervisor, monitor
 from mam.control_plane.monitor.monitor import Monitor
-from tests.support import Root, until
+from tests.support import Root, size, until
 from tests.support.desk import Desk
 
 pytestmark = pytest.mark.hostile
 
 JOB = "job-00000001"
+FLOOD = size(6_000, 30_000)
 HANG: list[dict[str, Any]] = [{"started": {}}, {"hang": {}}]
 
 
@@ -84,16 +85,19 @@ class TestFloods:
         view.connection.close()
 
     def test_a_report_comes_through_a_flood_of_heartbeats_and_garbage(self, root: Root) -> None:
-        root.agent("writer", {"started": {}}, {"wait": 3}, {"report": {"text": "done"}})
+        gate = root.gate()
+        root.agent("writer", {"started": {}}, gate.step, {"report": {"text": "done"}})
         job = root.delegate()
         until(lambda: root.job(job).state == "running")
         bus, agent = bus_of(root, "runner"), Producer("flood")
         token = keys.load(root.parts.layout.job_key(job))
         topic = topics.job(job)
-        for number in range(30_000):
+        for number in range(FLOOD):
             beat = agent.job_event(job, 1, "heartbeat", {})
             wire = seal(beat, token=token, use="event-mac", scope=job, topic=topic) if number % 3 else os.urandom(200)
             bus.publish(topic, wire, qos=0)
+            if number == FLOOD // 2:
+                gate.open()
 
         done = root.mam("job", "wait", job, "--timeout", "60", "--json")
 
@@ -114,10 +118,10 @@ class TestFloods:
         root.agent()
         known = monitor_process.look(root.parts.layout)
         bus = bus_of(root, "runner")
-        for size in (300_000, 900_000, 3_000_000):
-            bus.publish(topics.job(JOB), b"x" * size)
-            bus.publish(topics.presence("writer"), b"x" * size)
-            bus.publish(topics.events("writer"), b"[" * size)
+        for length in (300_000, 900_000, 3_000_000):
+            bus.publish(topics.job(JOB), b"x" * length)
+            bus.publish(topics.presence("writer"), b"x" * length)
+            bus.publish(topics.events("writer"), b"[" * length)
 
         assert root.mam("job", "wait", root.delegate(), "--timeout", "60").code == 0
         bus.close(flush_s=0)
@@ -126,7 +130,8 @@ class TestFloods:
 
 class TestForgetfulness:
     def test_a_broker_that_comes_back_without_its_store_costs_nothing(self, root: Root) -> None:
-        root.agent("writer", {"started": {}}, {"wait": 4}, {"report": {"text": "done"}})
+        gate = root.gate()
+        root.agent("writer", {"started": {}}, gate.step, {"report": {"text": "done"}})
         job = root.delegate()
         until(lambda: root.job(job).state == "running")
         running = nats_server.running(root.parts.layout.broker)
@@ -134,6 +139,7 @@ class TestForgetfulness:
         os.kill(running.pid, signal.SIGSTOP)  # so that nobody starts it before its store is gone
         shutil.rmtree(root.parts.layout.broker / "store")
         os.kill(running.pid, signal.SIGKILL)
+        gate.open()
 
         assert root.mam("job", "wait", job, "--timeout", "60").code == 0
         assert root.mam("job", "wait", root.delegate(), "--timeout", "60").code == 0

@@ -1,10 +1,12 @@
 """Verbs that meet each other, control roots that are copies, monitors that go: nobody's work is harmed."""
 
+import json
 import os
 import subprocess
-import time
 from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 from mam.broker.host import process_identity
 from mam.broker.nats import process as nats_server
@@ -19,6 +21,11 @@ def runners_of(root: Root) -> list[str]:
     """The pids of the runners whose launch files lie in this control root."""
     found = subprocess.run(["pgrep", "-f", f"mam runner {root.path}/"], capture_output=True, text=True)
     return found.stdout.split()
+
+
+def has_open(child: "subprocess.Popen[bytes]", name: str) -> bool:
+    """Whether a process has a file of this name open: it has come as far as that."""
+    return any(Path(file.path).name == name for file in psutil.Process(child.pid).open_files())
 
 
 def begin(root: Root, *words: str) -> subprocess.Popen[bytes]:
@@ -43,7 +50,7 @@ def test_a_stop_that_meets_a_resume_leaves_nothing_behind(root: Root) -> None:
     def say(text: str) -> None:
         if text.startswith("opening"):
             stopping.append(begin(root, "agent", "stop", "writer"))
-            time.sleep(1)
+            until(lambda: has_open(stopping[0], "life.lock"), what="the stop waits for its turn")
 
     lifecycle.resume(root.parts, "writer", say=say)
 
@@ -112,13 +119,14 @@ def test_a_copy_does_not_touch_the_original(root: Root, tmp_path: Path) -> None:
 
 
 def test_a_wait_outlives_its_monitor(root: Root) -> None:
-    root.agent("writer", {"started": {}}, {"wait": 3}, {"report": {"text": "done"}})
+    gate = root.gate()
+    root.agent("writer", {"started": {}}, gate.step, {"report": {"text": "done"}})
     job = root.delegate()
     waiting = begin(root, "job", "wait", job)
-    until(lambda: root.job(job).state == "running")
-    time.sleep(1)
+    until(lambda: root.job(job).state == "running" and has_open(waiting, "registry.db"))
 
     root.kill_monitor()
+    gate.open()
 
     assert waiting.wait(120) == 0
 
@@ -165,7 +173,9 @@ def test_paths_in_the_settings_file_do_not_depend_on_the_caller(root: Root) -> N
 
 
 def test_the_job_of_an_agent_that_was_started_anew_is_lost_and_the_agent_is_not(root: Root) -> None:
-    root.agent("writer", *HANG)
+    script = root.path.parent / "script.json"
+    script.write_text(json.dumps([HANG, [{"started": {}}, {"report": {"text": "done"}}]]), "utf-8")
+    assert root.mam("agent", "create", "writer", "--agent", "scripted", "--", "--script", str(script)).code == 0
     job = root.delegate()
     until(lambda: root.job(job).state == "running")
     monitor = monitor_process.look(root.parts.layout)
@@ -176,7 +186,7 @@ def test_the_job_of_an_agent_that_was_started_anew_is_lost_and_the_agent_is_not(
 
     until(lambda: root.job(job).state == "lost")
     until(lambda: root.session("writer").status == "running")
-    time.sleep(3)
+    assert root.mam("job", "wait", root.delegate(), "--timeout", "60").code == 0
     assert root.session("writer").status == "running"
 
 
@@ -185,7 +195,9 @@ def test_a_job_that_waited_long_for_a_monitor_is_sent_all_the_same(root: Root) -
     root.mam("down")
     words = ["job", "delegate", "--to", "writer", "--brief", "README", "--deliver-within", "6", "--json"]
     job = root.mam(*words, env={"MAM_NO_SUBSCRIBER_DAEMON": "1"}).json["id"]
-    time.sleep(15)
+    with root.registry.transaction() as tx:  # as if it had lain there for longer than its limit and a half
+        for table in ("jobs", "attempts", "outbox"):
+            tx.connection.execute(f"UPDATE {table} SET created_at = created_at - 15000")
 
     assert root.mam("job", "wait", job, "--timeout", "30").code == 0
 
