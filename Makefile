@@ -49,7 +49,7 @@ bench: $(VENV)/.dev
 
 ## make mutants      breaks one rule after the other in a copy of the code: a test must notice each
 mutants: $(VENV)/.dev
-	$(BIN)/python -m tests.mutants --workers $(JOBS)
+	$(BIN)/python -m tests.mutants --workers $(FAST_JOBS)
 
 ## make reliability  attacks everything in full length, and writes the table of docs/reliability.md
 reliability: $(VENV)/.dev
