@@ -7,6 +7,7 @@ The fixtures below begin what many rooms need; the classes that they return are 
 import json
 import os
 import random
+import secrets
 import shutil
 import sys
 from collections.abc import Callable, Generator, Iterator
@@ -16,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from mam.broker.errors import MamError
+from mam.control_plane.sessions import lifecycle
 from tests.support import FIGURES, Root, until
 from tests.support.desk import Desk
 from tests.support.panes import Panes
@@ -27,7 +29,7 @@ MamError.strict = True  # an error that is raised with a missing or an unknown k
 AMBIENT = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "DELEGATE_JOB_LOGS_DIR", "TMUX", "TMUX_PANE", "CLAUDECODE")
 
 
-STARTS_PROCESSES = {"make_root", "built", "panes", "tmux_panes", "headless_panes"}
+STARTS_PROCESSES = {"make_root", "shared_root", "built", "panes", "tmux_panes", "headless_panes"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -106,6 +108,31 @@ def panes(tmp_path: Path, needs: Callable[[str], None]) -> Iterator[Panes]:
     made = Panes("tmux", folder)
     yield made
     made.clear()
+
+
+@pytest.fixture(scope="module")
+def shared_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
+    """One control root, with its monitor running, for all tests of a module that have agents of their own."""
+    folder = tmp_path_factory.mktemp("shared")
+    with pytest.MonkeyPatch.context() as patch:
+        scrub(patch, folder / "home")
+        root = Root(folder / "repo", mux="headless")
+        root.env["HOME"] = str(folder / "home")
+        try:
+            root.make()
+            assert root.mam("up").code == 0
+            yield root
+        finally:
+            root.clean()
+
+
+@pytest.fixture
+def agent_name(shared_root: Root) -> Iterator[str]:
+    """The name of an agent that this test alone makes in the shared control root; it is ended afterwards."""
+    name = f"agent-{secrets.token_hex(3)}"
+    yield name
+    if shared_root.session(name) is not None:
+        lifecycle.stop(shared_root.parts, name, force=True)
 
 
 @pytest.fixture(scope="module")

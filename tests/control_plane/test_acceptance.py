@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from mam.broker.host import process_identity
-from tests.control_plane.sessions.test_sessions import BINDING, environ_of
 from tests.support import Root, git, until
+from tests.support.binding import BINDING, environ_of
 from tests.support.stage import Stage, main_checkout
 from tests.test_isolation import REPOSITORY, counts
 

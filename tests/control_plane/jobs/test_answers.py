@@ -1,0 +1,42 @@
+"""Questions of agents, and answers that come in time or too late."""
+
+import json
+import subprocess
+from pathlib import Path
+
+from mam.wrappers.runner.relay import body_of
+from tests.support import MAM, Root, until
+
+
+def test_who_waits_for_an_answer_is_told_that_the_job_ended(root: Root) -> None:
+    root.agent("writer", {"started": {}}, {"hang": {}})
+    job = root.delegate()
+    until(lambda: root.job(job).state == "running")
+    words = [str(MAM), "job", "ask", "--registry-dir", str(root.path / ".mam" / "jobs"), "--job", job, "--attempt", "1"]
+    asking = subprocess.Popen([*words, "which one?", "--json"], cwd=root.path, stderr=subprocess.PIPE, text=True)
+    until(lambda: root.ok("why", job)["awaited"] == "an answer")
+
+    root.ok("job", "cancel", job)
+
+    _, err = asking.communicate(timeout=60)
+    assert (asking.returncode, json.loads(err)["error"]["code"]) == (4, "job_over")
+
+
+def test_an_answer_that_waits_for_its_turn_is_not_typed_after_the_job(root: Root) -> None:
+    ask = "mam job ask --registry-dir $MAM_JOBS_DIR --job job-00000001 --attempt 1 --no-wait which"
+    go, end = root.gate(), root.gate()
+    steps = [{"started": {}}, {"shell": f"PATH={Path(MAM).parent}:$PATH {ask}"}]
+    steps += [go.step, {"report": {"text": "decided myself"}}, end.step]
+    root.agent("writer", *steps)
+    root.delegate("writer", "do it", "--id", "job-00000001")
+    until(lambda: root.ok("why", "job-00000001")["awaited"] == "an answer")
+    root.ok("job", "answer", "job-00000001", "the blue one")
+
+    go.open()
+    until(lambda: root.job("job-00000001").state == "reported")
+    end.open()
+    until(lambda: root.session("writer").screen == "ready")
+
+    said = [body_of(event["wire"]) for event in root.events("agents/writer/events")]
+    ends = [each["data"]["state"] for each in said if each["kind"] == "delivery" and each["job"].startswith("answer-")]
+    assert ends == ["received", "refused"]
