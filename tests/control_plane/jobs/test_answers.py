@@ -22,6 +22,12 @@ def test_who_waits_for_an_answer_is_told_that_the_job_ended(root: Root) -> None:
     assert (asking.returncode, json.loads(err)["error"]["code"]) == (4, "job_over")
 
 
+def deliveries(root: Root) -> list[str]:
+    """What became of answers on their way into the agent's pane."""
+    said = [body_of(event["wire"]) for event in root.events("agents/writer/events")]
+    return [each["data"]["state"] for each in said if each["kind"] == "delivery" and each["job"].startswith("answer-")]
+
+
 def test_an_answer_that_waits_for_its_turn_is_not_typed_after_the_job(root: Root) -> None:
     ask = "mam job ask --registry-dir $MAM_JOBS_DIR --job job-00000001 --attempt 1 --no-wait which"
     go, end = root.gate(), root.gate()
@@ -34,9 +40,8 @@ def test_an_answer_that_waits_for_its_turn_is_not_typed_after_the_job(root: Root
 
     go.open()
     until(lambda: root.job("job-00000001").state == "reported")
+    until(lambda: len(deliveries(root)) == 2, what="its runner is told, before the turn ends")
     end.open()
     until(lambda: root.session("writer").screen == "ready")
 
-    said = [body_of(event["wire"]) for event in root.events("agents/writer/events")]
-    ends = [each["data"]["state"] for each in said if each["kind"] == "delivery" and each["job"].startswith("answer-")]
-    assert ends == ["received", "refused"]
+    assert deliveries(root) == ["received", "refused"]

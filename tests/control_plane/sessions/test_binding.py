@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support import Root, git, repository
+from tests.support import Root, git, repository, until
 from tests.support.binding import BINDING, environ_of
 
 
