@@ -8,9 +8,6 @@ import signal
 import subprocess
 from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-
-import pytest
 
 from mam.broker.host import process_identity
 from mam.control_plane.sessions import runtime
