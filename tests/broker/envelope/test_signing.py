@@ -113,6 +113,11 @@ def test_every_kid_of_the_ring_is_accepted_until_it_is_removed():
     assert outcome(sealed(started(), token=new), keyring=both) == "bad_signature"
 
 
+def test_the_name_of_the_key_is_signed_as_well():
+    renamed = sealed(started()).replace(b'"kid":"k1"', b'"kid":"k2"')
+    assert outcome(renamed, keyring={"k1": TOKEN, "k2": TOKEN}) == "bad_signature"
+
+
 def test_the_form_of_an_envelope_is_known_before_its_key():
     wrapper = unwrap(sealed(started(), kid="k7"))
     assert wrapper.kid == "k7"

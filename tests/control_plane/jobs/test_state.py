@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mam.broker.envelope.events import Data, Progressed, Report, Started
+from mam.broker.envelope.events import Asked, Data, Progressed, Report, Started
 from mam.control_plane.jobs import state as job_state
 from mam.control_plane.registry.records import FINAL, OPEN, PRESUMED, Attempt, Job
 
@@ -187,3 +187,17 @@ def test_time_in_which_nobody_looked_is_no_part_of_any_limit() -> None:
     for name, (row, attempt, over) in limits.items():
         assert job_state.overdue(row, attempt, now=over) is not None, name
         assert job_state.overdue(row, attempt, now=over, gaps=[(1000, over - 1000)]) is None, name
+
+
+def test_the_first_sign_of_life_stays_the_beginning_and_what_comes_later_is_noted_with_its_time() -> None:
+    asked = Asked(question_id="0" * 12, question="Which one?")
+    begun, first = (
+        job_state.step(job(), ATTEMPT, event, now=NOW).attempt for event in (Started(heartbeat_s=30), asked)
+    )
+    assert (begun.started_at, begun.heartbeat_s) == (NOW, 30)
+    assert (first.started_at, first.last_note) == (NOW, "asks: Which one?")
+
+    for event in (Started(), asked, Progressed(note="half done")):
+        later = job_state.step(job("running"), first, event, now=NOW + 5).attempt
+        assert later.started_at == NOW
+    assert (later.last_progress_at, later.last_note) == (NOW + 5, "half done")

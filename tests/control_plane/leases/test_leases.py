@@ -205,6 +205,41 @@ class TestHolding:
 
         assert holders(desk) == {A: "two"}
 
+    @pytest.mark.req("M90")
+    def test_a_holder_that_gives_back_all_leaves_the_others_and_the_ticket_that_it_keeps(self, desk: Desk) -> None:
+        ask(desk, "one", A)
+        ask(desk, "two", B)
+        with desk.mam.registry.transaction() as tx:
+            leases.ask(tx, "one/r2", "one", [C], ttl_s=60.0)
+            leases.release_all(tx, "one", but="one/r2")
+
+        assert holders(desk) == {B: "two", C: "one"}
+
+    def test_how_long_a_hold_usually_lasts_follows_the_newest_ones(
+        self, desk: Desk, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        ask(desk, "one", A)
+        with desk.mam.registry.transaction() as tx:
+            lease = tx.lease(A)
+            assert lease is not None
+            tx.put(replace(lease, usual_s=100.0, since=1_000_000))
+        monkeypatch.setattr(leases, "now_ms", lambda: 1_200_000)
+
+        release(desk, "one")
+
+        with desk.mam.registry.view() as view:
+            lease = view.lease(A)
+        assert lease is not None and lease.usual_s == pytest.approx(0.7 * 100 + 0.3 * 200)
+
+    def test_the_queue_is_shown_in_the_order_in_which_it_is_served(self, desk: Desk) -> None:
+        ask(desk, "one", A)
+        with desk.mam.registry.transaction() as tx:
+            for holder, priority in (("late", 0), ("urgent", 2), ("soon", 1)):
+                leases.ask(tx, f"{holder}/r1", holder, [A], priority=priority, ttl_s=60.0)
+
+        with desk.mam.registry.view() as view:
+            assert [place.ticket.holder for place in leases.queue(view, now_ms())] == ["urgent", "soon", "late"]
+
     def test_who_is_further_behind_is_told_to_wait_longer(self, desk: Desk) -> None:
         for holder in ("one", "two", "three"):
             ask(desk, holder, A)

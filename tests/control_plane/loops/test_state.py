@@ -15,6 +15,7 @@ from mam.control_plane.loops.state import (
     Began,
     Capture,
     Captured,
+    Halted,
     Look,
     Looked,
     LoopCancelled,
@@ -26,7 +27,9 @@ from mam.control_plane.loops.state import (
     Promote,
     Promoted,
     Resumed,
+    Review,
     Reviewed,
+    Round,
     Work,
     WorkEnded,
 )
@@ -364,3 +367,33 @@ def test_a_step_never_changes_its_argument() -> None:
     loop_state.step(before, Reviewed("a", 1, "pass"))
 
     assert before == copy
+
+
+def test_only_rounds_in_a_row_that_moved_stop_a_loop() -> None:
+    state = reviewing(rounds=50)
+    refused = tuple(Round(number, work=False) for number in range(1, 20))
+    state = replace(state, rounds=(*refused, replace(state.round, number=20)))
+
+    moved = after(all_say(state, "pass"), NotPromoted(moved=True))
+
+    assert (moved.phase, moved.round.number) == ("capturing", 21)
+
+
+def test_a_resumed_review_keeps_the_verdicts_that_there_are_and_asks_only_the_others_anew() -> None:
+    state = after(reviewing(), Reviewed("a", 1, "pass"), Reviewed("b", 1, "not_pass"))
+    stuck = after(state, Reviewed("c", 1, None, "gone"), Reviewed("c", 2, None, "gone"))
+    assert stuck.phase == "stuck"
+
+    back = after(stuck, Resumed())
+
+    assert back.round.reviews[:2] == (Review("a", verdict="pass"), Review("b", verdict="not_pass"))
+    assert loop_state.pending(back) == [Ask(1, "c", 3)]
+
+
+def test_a_loop_that_is_halted_twice_goes_on_where_it_stood_and_one_that_has_not_begun_is_not_halted() -> None:
+    halted = after(reviewing(), Halted("no disk"), Halted("no network"))
+
+    assert (halted.phase, halted.back_to, halted.detail) == ("stuck", "reviewing", "no disk")
+    assert after(halted, Resumed()).phase == "reviewing"
+    fresh = LoopState(REVIEWERS, None, 3)
+    assert after(fresh, Halted("no disk")) == fresh

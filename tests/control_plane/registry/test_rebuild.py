@@ -230,6 +230,15 @@ def test_without_a_log_there_is_nothing_to_rebuild_from(desk: Desk) -> None:
         rebuild.rebuild(desk.mam.layout)
 
 
+def test_a_log_without_a_line_is_not_taken_for_a_registry(desk: Desk) -> None:
+    desk.mam.layout.audit.write_text("", "utf-8")
+    before = content(desk)
+
+    with pytest.raises(rebuild.RebuildRefused, match="empty"):
+        rebuild.rebuild(desk.mam.layout)
+    assert content(desk) == before
+
+
 def test_init_does_not_begin_anew_over_a_lost_registry(busy: Desk) -> None:
     export(busy)
     lose(busy)

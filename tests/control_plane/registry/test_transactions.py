@@ -5,6 +5,7 @@ import sqlite3
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -123,6 +124,18 @@ def test_a_savepoint_that_fails_takes_nothing_with_it(desk: Desk) -> None:
 
     with desk.mam.registry.view() as view:
         assert [view.meta(name) for name in ("before", "inside", "behind")] == ["1", None, "1"]
+
+
+def test_a_row_that_a_savepoint_took_back_is_read_as_it_was(desk: Desk) -> None:
+    desk.session("writer", role="creator")
+    with desk.mam.registry.transaction() as tx:
+        before = tx.session("writer")
+        assert before is not None
+        with pytest.raises(ValueError, match="bad"), tx.savepoint():
+            tx.put(replace(before, role="reviewer"))
+            assert tx.session("writer") != before
+            raise ValueError("bad")
+        assert tx.session("writer") == before
 
 
 def test_a_lock_that_is_held_for_too_long_is_named(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:

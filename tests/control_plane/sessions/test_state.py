@@ -88,3 +88,11 @@ def test_work_that_had_begun_is_lost_with_the_agent_that_was_started_anew(attemp
     restarted = DeliveryReport(state="unknown", reason="restarted")
 
     assert job_state.delivery(JOB, attempt, restarted, now=NOW)[0].state == state
+
+
+def test_the_presence_of_an_earlier_life_changes_nothing_and_offline_is_a_question_not_an_end() -> None:
+    for seen in (HERE, HERE.model_copy(update={"online": False})):
+        assert session_state.presence(SESSION, seen.model_copy(update={"incarnation": "0001"}), now=NOW) == SESSION
+
+    asked = session_state.presence(SESSION, HERE.model_copy(update={"online": False}), now=NOW)
+    assert (asked.presence, asked.status) == ("offline", "running")

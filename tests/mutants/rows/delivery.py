@@ -27,11 +27,14 @@ ROWS = (
         "if path.read_bytes() != content:\n                raise",
         "if path.read_bytes() != content:\n                pass",
     ),
-    _row(
-        "synced",
+    Mutant(
+        "paste-synced",
         "the intent survives a power cut",
+        _FILE,
         "content, Durability.NAME, exclusive=True",
         "content, Durability.PROCESS, exclusive=True",
+        _TESTS,
+        "what a power cut leaves is not seen by a test that runs on one machine",
     ),
     _row(
         "restarted",

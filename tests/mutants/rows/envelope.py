@@ -11,8 +11,11 @@ def _topic(name: str, rule: str, old: str, new: str) -> Mutant:
     return Mutant(f"topic-{name}", rule, _TOPICS, old, new, _TOPIC_TESTS)
 
 
-def _sign(name: str, rule: str, old: str, new: str) -> Mutant:
-    return Mutant(f"sign-{name}", rule, _SIGNING, old, new, _SIGNING_TESTS)
+_SPELLED = "the whole message is spelled again and compared, which refuses it with the same outcome"
+
+
+def _sign(name: str, rule: str, old: str, new: str, reason: str = "") -> Mutant:
+    return Mutant(f"sign-{name}", rule, _SIGNING, old, new, _SIGNING_TESTS, reason)
 
 
 ROWS = (
@@ -101,9 +104,11 @@ ROWS = (
         "if type(version) is not int:",
     ),
     _sign("version-type", "true is no version", "if type(version) is not int or version != 1:", "if version != 1:"),
-    _sign("scheme", "another signature scheme is refused", "if not sig.startswith(_SIG_PREFIX):", "if False:"),
+    _sign(
+        "scheme", "another signature scheme is refused", "if not sig.startswith(_SIG_PREFIX):", "if False:", _SPELLED
+    ),
     _sign("spelling", "a message has one spelling", "if _encode_wrapper(*wrapper) != wire:", "if False:"),
-    _sign("base64", "base64 has one spelling", "if _b64(data) != text:", "if False:"),
+    _sign("base64", "base64 has one spelling", "if _b64(data) != text:", "if False:", _SPELLED),
     _sign("twice", "a key stands once", "if len(members) != len(pairs):", "if False:"),
     _sign("object", "a body is an object", "if not isinstance(body, dict):", "if False:"),
     _sign(

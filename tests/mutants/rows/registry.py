@@ -57,11 +57,16 @@ ROWS = (
         "",
     ),
     _tx("private", "a backup is private", "target.chmod(0o600)", "target.chmod(0o644)"),
-    _tx(
-        "made-twice",
+    Mutant(
+        "registry-made-twice",
         "the second of two that make a registry finds it made",
+        _TX,
         "            if self.path.exists():\n                return\n",
         "",
+        (
+            "tests/control_plane/control_root/test_create.py::"
+            "test_the_fingerprint_is_drawn_once_and_survives_a_second_init",
+        ),
     ),
     _audit("torn", "a torn last line is cut off", "if end < path.stat().st_size:", "if False:"),
     _audit(
@@ -70,11 +75,13 @@ ROWS = (
         "os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)",
         "pass",
     ),
-    _audit(
-        "chain",
+    Mutant(
+        "audit-chain",
         "a changed byte breaks the chain",
+        _AUDIT,
         'damage = "" if link(before, text) == seen else "its chain value does not fit"',
         'damage = ""',
+        (f"{_REBUILD_TESTS[0]}::test_a_flipped_byte_is_named_by_its_line_and_passed_only_when_told",),
     ),
     _audit(
         "kept",
