@@ -1,17 +1,20 @@
-"""Other programs: run one and read its output, or start one that lives on."""
+"""
+The door to other programs: run one and read it, start one and let it live, or become one.
+
+Beside it stand, each with its reason where ruff would refuse it: the children in a terminal of their own
+(runner/agent_process.py, mux/headless_host.py) and benchmarks that measure a start itself. Git is run by GitPython, in
+git/command.py alone.
+"""
 
 import os
 import shlex
-import signal
 import subprocess
-import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from mam.broker.errors import MamError, field
-from mam.broker.host import fault_points, process_identity, rotated_log
-from mam.broker.host.process_identity import ProcessId
+from mam.broker.host import fault_points, rotated_log
 
 SHOWN_CHARS = 2000
 
@@ -19,10 +22,13 @@ SHOWN_CHARS = 2000
 NESTED = ("TMUX", "TMUX_PANE", "TMUX_TMPDIR", "CLAUDECODE", "CLAUDE_CODE_ENTRYPOINT", "CODEX_THREAD_ID", "MAM_VERSION")
 SECRET = ("MAM_BROKER_PASSWORD",)  # a runner reads it from a file; an agent must not have it
 NESTED_PREFIXES = ("HERDR_", "CMUX_")
-# What git leaves to its hooks: inherited, it would make a child's git work on the caller's repository.
+# What git leaves to its hooks and to `git -c`: inherited, it would make a child's git work on the caller's repository.
+# All that `git rev-parse --local-env-vars` names in any version, and what a push leaves to the hooks of its receiver.
 OF_GIT = (
-    *("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_OBJECT_DIRECTORY"),
-    *("GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_NAMESPACE", "GIT_QUARANTINE_PATH", "GIT_REFLOG_ACTION"),
+    *("GIT_DIR", "GIT_WORK_TREE", "GIT_IMPLICIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_PREFIX", "GIT_INDEX_FILE"),
+    *("GIT_OBJECT_DIRECTORY", "GIT_ALTERNATE_OBJECT_DIRECTORIES", "GIT_SHALLOW_FILE", "GIT_GRAFT_FILE"),
+    *("GIT_NO_REPLACE_OBJECTS", "GIT_REPLACE_REF_BASE", "GIT_INTERNAL_SUPER_PREFIX", "GIT_NAMESPACE"),
+    *("GIT_CONFIG", "GIT_CONFIG_PARAMETERS", "GIT_CONFIG_COUNT", "GIT_QUARANTINE_PATH", "GIT_REFLOG_ACTION"),
 )
 
 
@@ -181,53 +187,3 @@ def unnested_pane(environ: Mapping[str, str]) -> dict[str, str]:
     """Return the environment for an agent in its own pane: *unnested*, but the pane's own variables stay."""
     kept = ("TMUX", "TMUX_PANE")  # they are true here, since the agent lives in that pane
     return {**unnested(environ), **{key: environ[key] for key in kept if key in environ}}
-
-
-def end_group(process: ProcessId, *, wait_s: float = 5.0) -> bool:
-    """
-    End the process group that *process* leads: TERM, then KILL after *wait_s*.
-
-    Nothing is signalled unless pid, start time and boot prove that *process* still runs, or it has died and its group
-    holds children that it left. Returns whether there was something to end.
-    """
-    if process.boot != process_identity.boot_id():
-        return False
-    current = process_identity.start_time(process.pid)
-    if current is not None and current != process.start:
-        return False  # another process has the pid now
-    found = False
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.killpg(process.pid, sign)
-        except (ProcessLookupError, PermissionError):
-            return found
-        found = True
-        deadline = time.monotonic() + wait_s
-        while time.monotonic() < deadline and _group_lives(process.pid):
-            time.sleep(0.01)
-    return found
-
-
-def _group_lives(group: int) -> bool:
-    """Whether a member of *group* still runs; a zombie that its parent has not reaped yet does not."""
-    try:
-        os.killpg(group, 0)
-    except (ProcessLookupError, PermissionError):
-        return False
-    return any(_member(entry, group) for entry in _processes())
-
-
-def _processes() -> list[int]:
-    proc = Path("/proc")
-    if proc.is_dir():
-        return [int(entry.name) for entry in proc.iterdir() if entry.name.isdigit()]
-    import psutil  # noqa: PLC0415 (only where there is no /proc)
-
-    return psutil.pids()
-
-
-def _member(pid: int, group: int) -> bool:
-    try:
-        return os.getpgid(pid) == group and process_identity.start_time(pid) is not None
-    except (ProcessLookupError, PermissionError):
-        return False

@@ -11,6 +11,7 @@ import secrets
 import socket
 import threading
 import time
+from collections import deque
 from collections.abc import Callable
 from typing import Any
 
@@ -23,6 +24,7 @@ from mam.broker.bus.protocol import Handler, Message, Will
 from mam.broker.bus.url import Endpoint
 from mam.broker.errors import BrokerUnreachable
 from mam.broker.host import fault_points
+from mam.broker.host.waiting import wait_until
 
 _log = logging.getLogger("mam.bus")
 
@@ -54,6 +56,9 @@ class MqttBus:
         self._closed = False
         self._answered = True
         self._unanswered = 0
+        # What was handed over and awaits the broker's word, which comes in this order [MQTT-4.6.0-2].
+        self._sent: deque[paho.MQTTMessageInfo] = deque()
+        self._counting = threading.Lock()  # never held while paho is called for more than whether one is answered
         client = _client(endpoint, self._prefix, will)
         client.on_socket_open = _no_delay
         client.on_connect = self._on_connect
@@ -61,7 +66,6 @@ class MqttBus:
         client.on_disconnect = self._on_disconnect
         client.on_subscribe = self._on_subscribe
         client.on_message = self._on_message
-        client.on_publish = self._on_publish
         self._client = client
         client.connect_async(endpoint.host, endpoint.port, keepalive=KEEPALIVE_S)
         client.loop_start()
@@ -75,6 +79,7 @@ class MqttBus:
 
     @property
     def unanswered(self) -> int:
+        self._awaits_answers()
         return self._unanswered
 
     def publish(self, topic: str, payload: bytes, *, qos: int = 1, retain: bool = False) -> bool:
@@ -82,7 +87,21 @@ class MqttBus:
             return False
         fault_points.point("bus.publish")
         info = self._client.publish(self._prefix + topic, payload, qos=qos, retain=retain)
-        return info.rc == MQTTErrorCode.MQTT_ERR_SUCCESS
+        if info.rc != MQTTErrorCode.MQTT_ERR_SUCCESS:
+            return False
+        if qos:  # nothing ever acknowledges the others
+            with self._counting:
+                self._sent.append(info)
+            self._awaits_answers()
+        return True
+
+    def _awaits_answers(self) -> bool:
+        """Whether the broker has not acknowledged all that it was given; notes what it did acknowledge."""
+        with self._counting:
+            while self._sent and self._sent[0].is_published():
+                self._sent.popleft()
+                self._answered, self._unanswered = True, 0
+            return bool(self._sent)
 
     def subscribe(self, pattern: str, handler: Handler) -> None:
         with self._changed:
@@ -104,9 +123,7 @@ class MqttBus:
             return
         self._closed = True
         # A disconnect right after a publish loses most of the queue, so wait for the PUBACKs first.
-        deadline = time.monotonic() + flush_s
-        while self._ready_connection and self._client._out_messages and time.monotonic() < deadline:
-            time.sleep(0.005)
+        wait_until(lambda: not (self._ready_connection and self._awaits_answers()), flush_s, every_s=0.005)
         self._client.disconnect()
         self._client.loop_stop()
         self._ready_connection = False
@@ -160,19 +177,13 @@ class MqttBus:
         _props: Properties | None,
     ) -> None:
         with self._changed:
-            if self._ready_connection and self._client._out_messages and not self._answered:
+            if self._ready_connection and self._awaits_answers() and not self._answered:
                 self._unanswered += 1
             self._ready_connection = False
             self._granted.clear()
             if not self._why.startswith("refused"):
                 self._why = f"the connection ended: {reason}"
             self._changed.notify_all()
-
-    def _on_publish(
-        self, _client: paho.Client, _data: Any, message_id: int, _reason: ReasonCode, _props: Properties
-    ) -> None:
-        if message_id in self._client._out_messages:  # not so for QoS 0, which nobody acknowledges
-            self._answered, self._unanswered = True, 0
 
     def _on_subscribe(
         self, _client: paho.Client, _data: Any, message_id: int, reasons: list[ReasonCode], _props: Properties | None

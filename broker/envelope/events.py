@@ -12,11 +12,6 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mam.broker.envelope.signing import refuse
 from mam.broker.envelope.topics import JOB_ID, NAME
 
-USE_JOB = "event-mac"
-USE_COMMAND = "cmd"
-USE_RUNTIME = "rt"
-USE_CARD = "card"
-
 MAX_SEQ = 2**53
 
 Hex32 = Annotated[str, Field(pattern=r"^[0-9a-f]{32}\z")]

@@ -16,6 +16,12 @@ from typing import NamedTuple, NoReturn
 from mam.broker.envelope import keys
 from mam.broker.errors import MamError
 
+# What a key signs: each use has a key of its own, derived from the same token.
+USE_JOB = "event-mac"
+USE_COMMAND = "cmd"
+USE_RUNTIME = "rt"
+USE_CARD = "card"
+
 MAX_WIRE_BYTES = 256 * 1024
 _SIG_PREFIX = "v1,"
 
@@ -139,6 +145,27 @@ def unseal(wire: bytes, *, keyring: Mapping[str, bytes], use: str, scope: str, t
     if not isinstance(body, dict):
         refuse("schema", "the body is no object")
     return body
+
+
+def unverified_body(wire: bytes) -> dict[str, object]:
+    """
+    The body that a message claims to have, its signature unseen; empty where there is none. Never raises.
+
+    For timing, for what is dropped first, and for what `inbox` has verified before; never for truth.
+    """
+    try:
+        text = json.loads(wire)["body"]
+        body = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
+    except (ValueError, KeyError, TypeError, RecursionError):
+        return {}
+    return body if isinstance(body, dict) else {}
+
+
+def claimed(wire: bytes) -> tuple[str, int]:
+    """Kind and attempt that a message claims, its signature unseen; empty and 0 where it claims none."""
+    body = unverified_body(wire)
+    attempt = body.get("attempt")
+    return str(body.get("kind", "")), attempt if isinstance(attempt, int) else 0
 
 
 def _no_duplicates(pairs: list[tuple[str, object]]) -> dict[str, object]:

@@ -1,6 +1,11 @@
 """
 Locks as files. A descriptor holds a lock, so the kernel frees it when its holder ends.
 
+The kernel's own lock on a whole file (flock): it excludes every program that takes the same lock, whatever made it.
+This is not built on the library filelock: that one asks again and again, so others overtake who waits; it names no
+holder, and gives no descriptor that git or a server could inherit. The monitor's own lock, for which nothing waits and
+which nothing inherits, is one of filelock.
+
 Only its holder may remove a lock's file, and must do nothing with the lock afterwards. A process that waited for the
 removed file notices that, and asks for the new one.
 """
@@ -24,7 +29,7 @@ COMMAND_CHARS = 120
 def hold(path: Path, *, wait_s: float = 30.0) -> Generator[int]:
     """Hold the lock at *path* and yield its descriptor. Raises Busy after *wait_s*, and OSError for a bad *path*."""
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        descriptor = open_file(path)
         try:
             take(descriptor, path, wait_s)
             if _is_at(path, descriptor):
@@ -32,6 +37,20 @@ def hold(path: Path, *, wait_s: float = 30.0) -> Generator[int]:
                 return
         finally:
             os.close(descriptor)
+
+
+def open_file(path: Path) -> int:
+    """A descriptor of the lock's file, made where it is missing (0600); nothing is locked yet. Raises OSError."""
+    return os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+
+
+def try_take(descriptor: int) -> bool:
+    """Take the lock of an open file where it is free now; False where it is held."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _is_at(path: Path, descriptor: int) -> bool:
@@ -64,12 +83,10 @@ def take(descriptor: int, path: Path, wait_s: float) -> None:
     The kernel wakes the process that waits. A process that polled instead could be overtaken for many seconds by
     others that come back at once.
     """
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    if try_take(descriptor):
         return
-    except BlockingIOError as error:
-        if wait_s <= 0:  # the caller only asks, so no thread must be left behind that waits
-            raise _busy(descriptor, path, wait_s) from error
+    if wait_s <= 0:  # the caller only asks, so no thread must be left behind that waits
+        raise _busy(descriptor, path, wait_s)
     held = threading.Event()
     same = os.dup(descriptor)
 

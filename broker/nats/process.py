@@ -6,11 +6,9 @@ long as the server does: two servers on one store would lose acknowledged
 messages, and nats-server takes no lock of its own.
 """
 
-import fcntl
 import json
 import os
 import shutil
-import signal
 import socket
 import sysconfig
 import time
@@ -23,9 +21,11 @@ import psutil
 from mam.broker.bus.mqtt import MqttBus
 from mam.broker.envelope.topics import root
 from mam.broker.errors import BrokerUnreachable, MamError
-from mam.broker.host import atomic_files, process_identity, rotated_log
+from mam.broker.host import atomic_files, ending, locks, process_identity, rotated_log
 from mam.broker.host.atomic_files import Durability
+from mam.broker.host.ending import DoesNotEnd
 from mam.broker.host.process_identity import ProcessId
+from mam.broker.host.waiting import wait_until
 from mam.broker.nats.config import HOST, PID_FILE, configuration, endpoint, ensure_users
 
 CONFIG = "nats.conf"
@@ -164,7 +164,7 @@ def start(
         ServerFailed: It ended or did not answer within 10 s.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    lock = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = locks.open_file(folder / "lock")
     try:
         found = _lock_or_find(folder, lock)
         if found is not None:
@@ -204,12 +204,9 @@ def _lock_or_find(folder: Path, lock: int) -> Running | None:
     """
     began = time.monotonic()
     while True:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if locks.try_take(lock):
             return None
-        except OSError:
-            found = running(folder)
-        if found is not None:
+        if (found := running(folder)) is not None:
             return found
         waited_s = time.monotonic() - began
         if waited_s > NOTED_WITHIN_S:
@@ -233,15 +230,15 @@ def _greet(folder: Path, secrets_dir: Path, fingerprint: str, started: Running, 
     """Return when the server has answered an MQTT client. Raises ServerFailed after 10 s, or when it ended."""
     log = folder / "nats.log"
     deadline = time.monotonic() + START_WITHIN_S
-    while True:
+
+    def listens() -> bool:
         if running(folder) != started:
             raise ServerFailed(why=_last_line(log, log_begins), log=str(log))
         with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
-            if probe.connect_ex((HOST, started.port)) == 0:
-                break
-        if time.monotonic() > deadline:
-            raise ServerFailed(why=f"it does not listen after {START_WITHIN_S:g} s", log=str(log))
-        time.sleep(0.005)
+            return probe.connect_ex((HOST, started.port)) == 0
+
+    if not wait_until(listens, START_WITHIN_S, every_s=0.005):
+        raise ServerFailed(why=f"it does not listen after {START_WITHIN_S:g} s", log=str(log))
     bus = MqttBus(endpoint(secrets_dir, started.port, "viewer"), root(fingerprint))
     try:
         bus.wait_ready(max(0.1, deadline - time.monotonic()))
@@ -265,14 +262,7 @@ def stop(folder: Path, *, wait_s: float = 5.0) -> bool:
     server = _process(_read_state(folder)) or _unnoted(folder)
     if server is None:
         return False
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.kill(server.pid, sign)
-        except ProcessLookupError:
-            return True
-        deadline = time.monotonic() + wait_s
-        while time.monotonic() < deadline:
-            if not process_identity.alive(server):
-                return True
-            time.sleep(0.01)
-    raise ServerFailed(why=f"pid {server.pid} does not end", log=str(folder / "nats.log"))
+    try:
+        return ending.end_process(server, wait_s=wait_s)
+    except DoesNotEnd as error:
+        raise ServerFailed(why=f"pid {server.pid} does not end", log=str(folder / "nats.log")) from error

@@ -1,9 +1,9 @@
 """How long a prompt takes from the row's commit to its submission, and what runner and monitor take afterwards."""
 
 import statistics
-import time
 
 from mam.agents import catalog
+from mam.broker.host.waiting import wait_until
 from mam.control_plane.benchmarks import budgets, idle, suite
 from mam.control_plane.benchmarks.suite import Figure, NotMeasured
 from mam.control_plane.control_root import monitor_process
@@ -41,11 +41,14 @@ def delivery(count: int = 20, mux: str = "auto", idle_s: float = idle.IDLE_S) ->
 def _one(mam: Mam) -> float:
     """The seconds that one prompt took. Raises NotMeasured where it was not submitted, or its job not done."""
     job = delegation.delegate(mam, "writer", "bench")
-    deadline = time.monotonic() + 60
-    while jobs.exit_code(job) is None and time.monotonic() < deadline:
-        time.sleep(0.01)
+
+    def ended() -> bool:
         with mam.registry.view() as view:
-            job, attempt = jobs.need(view, job.id), view.attempt(job.id, 1)
+            return jobs.exit_code(jobs.need(view, job.id)) is not None
+
+    wait_until(ended, 60, every_s=0.01)
+    with mam.registry.view() as view:
+        job, attempt = jobs.need(view, job.id), view.attempt(job.id, 1)
     if jobs.exit_code(job) != 0 or attempt is None or attempt.delivered_at is None:
         raise NotMeasured(what="delivery", why=f"{job.id} is {job.state}")
     _await_prompt(mam)
@@ -54,10 +57,10 @@ def _one(mam: Mam) -> float:
 
 def _await_prompt(mam: Mam) -> None:
     """Until the agent takes the next prompt: its own time is not what is measured."""
-    deadline = time.monotonic() + 10
-    while time.monotonic() < deadline:
+
+    def takes_one() -> bool:
         with mam.registry.view() as view:
             session = need_session(view, "writer")
-        if runtime.multiplexer(mam, session).screen(session.pane).text.rstrip().endswith("scripted>"):
-            return
-        time.sleep(0.01)
+        return runtime.multiplexer(mam, session).screen(session.pane).text.rstrip().endswith("scripted>")
+
+    wait_until(takes_one, 10, every_s=0.01)

@@ -8,7 +8,8 @@ from mam.broker.bus.mqtt import MqttBus
 from mam.broker.bus.url import Endpoint
 from mam.broker.envelope import keys, topics
 from mam.broker.envelope.payloads import Producer
-from mam.broker.envelope.signing import seal
+from mam.broker.envelope.signing import USE_JOB, seal
+from mam.broker.host.waiting import wait_until
 from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.control_plane.benchmarks import budgets, suite
@@ -40,7 +41,7 @@ def events(count: int = 10_000) -> list[Figure]:
 
         def sealed(n: int) -> bytes:
             body = producer.job_event(job.id, 1, "progress", {"note": f"step {n}", "text": "x" * 300})
-            return seal(body, token=token, use="event-mac", scope=job.id, topic=topic)
+            return seal(body, token=token, use=USE_JOB, scope=job.id, topic=topic)
 
         def rate(await_all: Callable[[], tuple[float, float]]) -> float:
             args = (login, prefix, topic, [sealed(n) for n in range(count)])
@@ -90,9 +91,6 @@ def _await_recorded(mam: Mam, count: int) -> tuple[float, float]:
 
 
 def _await_received(stamps: Sequence[float], count: int) -> tuple[float, float]:
-    deadline = time.monotonic() + _WAIT_S
-    while len(stamps) < count:
-        if time.monotonic() > deadline:
-            raise NotMeasured(what="events", why=f"a bare subscriber received {len(stamps)} of {count}")
-        time.sleep(0.002)
+    if not wait_until(lambda: len(stamps) >= count, _WAIT_S, every_s=0.002):
+        raise NotMeasured(what="events", why=f"a bare subscriber received {len(stamps)} of {count}")
     return stamps[0], stamps[-1]

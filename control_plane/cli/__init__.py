@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _insist_on_utf8() -> None:
     """Start anew in UTF-8 mode where the environment forced another encoding of paths: rows and wires are UTF-8."""
     if sys.getfilesystemencoding() not in ("utf-8", "utf8"):
-        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])
+        os.execv(sys.executable, [sys.executable, "-X", "utf8", *sys.orig_argv[1:]])  # noqa: TID251 (ourselves, anew)
 
 
 def _check_text(words: list[str]) -> None:

@@ -64,7 +64,7 @@ class Record:
         """Sign and keep one event; return its id. Raises NoSpool."""
         body = Producer("verb").job_event(self.job, self.attempt, kind, data)
         topic = topics.job(self.job)
-        wire = signing.seal(body, token=self.key, use="event-mac", scope=self.job, topic=topic)
+        wire = signing.seal(body, token=self.key, use=signing.USE_JOB, scope=self.job, topic=topic)
         try:
             spool.write(self.spool, str(body["id"]), topic, wire, beat=beat)
         except OSError as error:

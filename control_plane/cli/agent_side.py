@@ -13,6 +13,7 @@ from pathlib import Path
 
 from mam.broker.errors import MamError, Usage
 from mam.broker.host import atomic_files, process_identity
+from mam.broker.host.waiting import wait_until
 from mam.control_plane.cli import agent_record
 from mam.control_plane.cli.agent_record import Record
 from mam.control_plane.cli.base import Parser, emit, verb
@@ -155,19 +156,22 @@ def _await_answer(args: argparse.Namespace, path: Path) -> int:
 
     Raises JobOver where none can come any more, NoAnswer when the time is over and nothing was agreed for that.
     """
-    deadline = time.monotonic() + (args.timeout or TIMER_LIMIT_S)
-    waits = True
-    while waits:
-        if time.monotonic() >= deadline:
-            path.with_suffix(".wait").unlink(missing_ok=True)  # what comes from now on is typed into the pane
-            waits = False
-        if (said := atomic_files.read(path)).get("answer"):
-            emit(args, said, str(said["answer"]))
-            return 0
-        if said.get("over"):
-            raise JobOver(job=args.job, state=str(said["over"]))
-        time.sleep(0.2 if waits else 0)
+
+    def said() -> dict[str, object] | None:
+        content = atomic_files.read(path)
+        return content if content.get("answer") or content.get("over") else None
+
+    wait_s = float(args.timeout or TIMER_LIMIT_S)
+    heard = wait_until(said, wait_s, every_s=0.2)
+    if heard is None:
+        path.with_suffix(".wait").unlink(missing_ok=True)  # what comes from now on is typed into the pane
+        heard = said()
+    if heard is not None and heard.get("answer"):
+        emit(args, heard, str(heard["answer"]))
+        return 0
+    if heard is not None:
+        raise JobOver(job=args.job, state=str(heard["over"]))
     if args.default is None:
-        raise NoAnswer(waited_s=float(args.timeout or TIMER_LIMIT_S))
+        raise NoAnswer(waited_s=wait_s)
     emit(args, {"answer": args.default, "by": "timeout"}, args.default)
     return 0

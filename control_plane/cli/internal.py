@@ -63,7 +63,7 @@ def _agent_signal(words: list[str]) -> int:
     topic = topics.events(session)
     body = Producer("hook").session_message(session, "signal", {"name": args.name})
     try:
-        wire = signing.seal(body, token=keys.load(Path(key)), use="rt", scope=session, topic=topic)
+        wire = signing.seal(body, token=keys.load(Path(key)), use=signing.USE_RUNTIME, scope=session, topic=topic)
         spool.write(Path(folder), str(body["id"]), topic, wire)
     except (MamError, OSError):
         return 0

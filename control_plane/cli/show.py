@@ -121,11 +121,11 @@ def _start(view: View, args: argparse.Namespace, scope: str | None) -> int:
 
 
 def _print_events(args: argparse.Namespace, view: View, scope: str | None, after: int) -> int:
-    from mam.wrappers.runner.relay import body_of
+    from mam.broker.envelope.signing import unverified_body
 
     while batch := view.events(scope=scope, after=after):
         for event in batch:
-            body = body_of(event["wire"])
+            body = unverified_body(event["wire"])
             shown = {**{k: v for k, v in event.items() if k != "wire"}, "data": body.get("data")}
             emit(args, shown, tables.event_line(event, body, now_ms()))
         after = batch[-1]["seq"]

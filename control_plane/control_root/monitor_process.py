@@ -1,16 +1,14 @@
 """The monitor as seen from other processes: is it there, start it, end it."""
 
-import contextlib
-import fcntl
 import os
-import signal
-import time
 from typing import NamedTuple
 
 from mam.broker.errors import MamError
-from mam.broker.host import atomic_files, process_identity
+from mam.broker.host import atomic_files, ending, locks, process_identity
+from mam.broker.host.ending import DoesNotEnd
 from mam.broker.host.process_identity import ProcessId
 from mam.broker.host.progress import Progress, silent
+from mam.broker.host.waiting import wait_until
 from mam.control_plane.config.layout import Layout
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry import database
@@ -103,23 +101,26 @@ def ensure(mam: Mam, *, wait_s: float = 15.0, say: Progress = silent) -> Monitor
     except KeyboardInterrupt:
         started = process_identity.of(pid) if pid is not None else None
         if started is not None:
-            process.end_group(started)  # nobody knows of it yet
+            ending.end_group(started)  # nobody knows of it yet
         raise
 
 
 def _await_ready(mam: Mam, pid: int | None, wait_s: float) -> MonitorStatus:
     """The monitor as soon as it is ready; *pid* is the one that was started here. Raises MonitorFailed."""
     log = mam.layout.logs / "monitor.log"
-    deadline = time.monotonic() + wait_s
-    while time.monotonic() < deadline:
+
+    def ready() -> MonitorStatus | None:
         found = look(mam.layout)
-        if found is not None and found.ready:
-            return found
         ours_ended = pid is not None and process_identity.start_time(pid) is None
-        if found is None and ours_ended and not _lock_is_held(mam.layout):
+        # Another one may be there, or about to say so: ours may have lost a race against it.
+        if found is None and ours_ended and not locks.is_held(mam.layout.monitor_lock):
             raise MonitorFailed(why=last_line(log), log=str(log))
-        time.sleep(0.02)
-    raise MonitorFailed(why=f"it is not ready after {wait_s:g} s", log=str(log))
+        return found if found is not None and found.ready else None
+
+    found = wait_until(ready, wait_s)
+    if found is None:
+        raise MonitorFailed(why=f"it is not ready after {wait_s:g} s", log=str(log))
+    return found
 
 
 def ensure_after(mam: Mam, kept: str, say: Progress) -> MonitorStatus | None:
@@ -132,21 +133,6 @@ def ensure_after(mam: Mam, kept: str, say: Progress) -> MonitorStatus | None:
     if known is None:
         say(f"no monitor runs and none may be started here: {kept}")
     return known
-
-
-def _lock_is_held(layout: Layout) -> bool:
-    """Whether some monitor is there, or about to say so: ours may have lost a race against it."""
-    try:
-        descriptor = os.open(layout.monitor_lock, os.O_RDWR | os.O_CLOEXEC)
-    except OSError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _warned(known: MonitorStatus, say: Progress) -> MonitorStatus:
@@ -173,19 +159,15 @@ def end(layout: Layout, *, wait_s: float = 10.0, made_at: str | None = None) -> 
     Args:
         made_at: Where the control root was when the monitor began, if it was moved since.
     """
+
+    def known() -> bool:
+        # One that is just starting, or whose state was damaged, says soon who it is.
+        return look(layout, made_at=made_at) is not None or not locks.is_held(layout.monitor_lock)
+
+    wait_until(known, SAYS_WITHIN_S, every_s=0.05)
     found = look(layout, made_at=made_at)
-    deadline = time.monotonic() + SAYS_WITHIN_S
-    while found is None and _lock_is_held(layout) and time.monotonic() < deadline:
-        time.sleep(0.05)  # it is just starting, or its state was damaged: it says soon who it is
-        found = look(layout, made_at=made_at)
-    if found is None:
-        return False
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(found.process.pid, sign)
-        deadline = time.monotonic() + wait_s
-        while time.monotonic() < deadline:
-            if not process_identity.alive(found.process):
-                return True
-            time.sleep(0.02)
-    raise MonitorFailed(why=f"pid {found.process.pid} does not end", log=str(layout.logs / "monitor.log"))
+    try:
+        return found is not None and ending.end_process(found.process, wait_s=wait_s)
+    except DoesNotEnd as error:
+        log = str(layout.logs / "monitor.log")
+        raise MonitorFailed(why=f"pid {error.pid} does not end", log=log) from error

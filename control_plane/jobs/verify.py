@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from mam.broker.envelope import events as ev
 from mam.broker.envelope import topics
-from mam.broker.envelope.signing import EventRefused, unseal
+from mam.broker.envelope.signing import USE_JOB, EventRefused, unseal
 from mam.control_plane.config.layout import Layout
 from mam.control_plane.control_root.keyring import Keyring
 from mam.control_plane.jobs.jobs import JobArchived, need
@@ -46,7 +46,7 @@ def verify(layout: Layout, view: View, job_id: str) -> Verified:
         try:
             if hashlib.sha256(event["wire"]).hexdigest() != event["wire_sha256"]:
                 raise EventRefused(outcome="altered", detail="the stored bytes are not those that arrived")
-            body = unseal(event["wire"], keyring=keyring, use=ev.USE_JOB, scope=job_id, topic=topic)
+            body = unseal(event["wire"], keyring=keyring, use=USE_JOB, scope=job_id, topic=topic)
             frame, data = ev.check(ev.JobEvent, ev.JOB_DATA, body)
             slot = (frame.id, frame.kind, frame.attempt, frame.producer, frame.seq)
             if slot != tuple(event[name] for name in ("id", "kind", "attempt", "producer", "slot")):

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from mam.broker.errors import Busy, Usage
 from mam.broker.host.progress import Progress, silent
+from mam.broker.host.waiting import wait_until
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.leases import leases
@@ -63,11 +64,10 @@ def pick(
             if mine is not None:
                 return [name.removeprefix("session:") for name in mine]
             monitor_process.ensure(mam, say=say)  # it takes back what dead holders have
-            renew_at = time.monotonic() + lease_s / 3
-            while waits(mam, ticket) and time.monotonic() < renew_at:
-                if time.monotonic() > deadline:
-                    raise Busy(what=f"the pool {role}", holder="other loops", waited_s=wait_s)
-                time.sleep(0.2)
+            left_s = deadline - time.monotonic()
+            if left_s <= 0:
+                raise Busy(what=f"the pool {role}", holder="other loops", waited_s=wait_s)
+            wait_until(lambda: not waits(mam, ticket), min(left_s, lease_s / 3), every_s=0.2)
     finally:
         with mam.registry.transaction() as tx:
             leases.release(tx, ticket)  # the loop asks for them again, by name, when there is something to review

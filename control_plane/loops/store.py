@@ -2,13 +2,13 @@
 
 import contextlib
 import json
-import time
 from collections.abc import Mapping
 from dataclasses import replace
 
 from mam.broker import spool
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
+from mam.broker.host.waiting import wait_until
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.leases import leases
 from mam.control_plane.loops import files as loop_files
@@ -114,15 +114,16 @@ def ask_cancel(mam: Mam, loop_id: str) -> Loop:
 
 def await_end(mam: Mam, loop_id: str, *, wait_s: float = 120.0) -> Loop:
     """The loop when the process that carries it out has ended it. Raises UnknownLoop, and NotEnded after *wait_s*."""
-    deadline = time.monotonic() + wait_s
-    while True:
+
+    def ended() -> Loop | None:
         with mam.registry.view() as view:
             loop = need(view, loop_id)
-        if loop.ended_at is not None:
-            return loop
-        if time.monotonic() > deadline:
-            raise NotEnded(loop=loop_id, waited_s=wait_s)
-        time.sleep(0.05)
+        return loop if loop.ended_at is not None else None
+
+    loop = wait_until(ended, wait_s, every_s=0.05)
+    if loop is None:
+        raise NotEnded(loop=loop_id, waited_s=wait_s)
+    return loop
 
 
 def exit_code(loop: Loop, state: LoopState) -> int:

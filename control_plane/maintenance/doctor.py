@@ -4,7 +4,6 @@ import os
 import shutil
 import sqlite3
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -15,6 +14,7 @@ from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host import atomic_files, fault_points, locks, process_identity
+from mam.broker.host.waiting import wait_until
 from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.control_plane.control_root import create, monitor_process
@@ -86,12 +86,9 @@ def _registry(mam: Mam) -> Iterator[Diagnosis]:
 
 def _kept(lock: Path) -> str:
     """Who keeps a lock that is held for moments only; empty where it is free, or its holders change."""
-    deadline, first = time.monotonic() + KEPT_S, locks.holder(lock)
-    while locks.is_held(lock) and locks.holder(lock) == first:
-        if time.monotonic() > deadline:
-            return first
-        time.sleep(0.05)
-    return ""
+    first = locks.holder(lock)
+    changed = wait_until(lambda: not locks.is_held(lock) or locks.holder(lock) != first, KEPT_S, every_s=0.05)
+    return "" if changed else first
 
 
 def _shield(mam: Mam) -> Iterator[Diagnosis]:

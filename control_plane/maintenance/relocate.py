@@ -11,6 +11,7 @@ from typing import Any
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import Usage
+from mam.broker.host import ending
 from mam.broker.nats import process as nats_server
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
@@ -21,7 +22,6 @@ from mam.control_plane.registry.queries import R
 from mam.control_plane.registry.records import LIVE, OPEN, RECORDS, Job, Row, Worktree
 from mam.control_plane.registry.transactions import Transaction
 from mam.control_plane.sessions import runtime
-from mam.wrappers import process
 from mam.wrappers.git import command as git
 from mam.wrappers.git import dotgit
 from mam.wrappers.git import worktrees as git_worktrees
@@ -88,7 +88,7 @@ def _end_agents(mam: Mam) -> None:
     for session in live:
         for left in (runtime.runner_id(session), runtime.agent_id(session)):
             if left is not None:
-                process.end_group(left)
+                ending.end_group(left)
         with mam.registry.transaction() as tx:
             now = now_ms()
             ended = replace(session, status="ended", ended_reason="its control root was moved", updated_at=now)

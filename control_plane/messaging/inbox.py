@@ -17,7 +17,7 @@ from typing import NamedTuple
 from mam.broker.envelope import events as ev
 from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
-from mam.broker.envelope.signing import UNAUTHENTICATED, EventRefused, refuse, unseal
+from mam.broker.envelope.signing import UNAUTHENTICATED, USE_JOB, USE_RUNTIME, EventRefused, refuse, unseal
 from mam.control_plane.control_root.keyring import Keyring
 from mam.control_plane.jobs import state as job_state
 from mam.control_plane.jobs.reports import file_sha256
@@ -101,7 +101,7 @@ class Inbox:
         job = tx.job(job_id)
         if job is None or not keyring:
             refuse("unknown_job", job_id)
-        body = unseal(wire, keyring=keyring, use=ev.USE_JOB, scope=job_id, topic=topic)
+        body = unseal(wire, keyring=keyring, use=USE_JOB, scope=job_id, topic=topic)
         settling = Settling(job.session, str(body.get("id", "")), "accepted", topic)
         try:
             outcome = self._authentic(tx, job, topic, wire, body)
@@ -172,7 +172,7 @@ class Inbox:
         session = tx.session(name)
         if session is None or not keyring:
             refuse("unknown_key", name)
-        body = unseal(wire, keyring=keyring, use=ev.USE_RUNTIME, scope=name, topic=topic)
+        body = unseal(wire, keyring=keyring, use=USE_RUNTIME, scope=name, topic=topic)
         settling = Settling(name, str(body.get("id", "")), "accepted", topic)
         try:
             frame, data = ev.check(ev.SessionMessage, ev.RUNTIME_DATA, body)

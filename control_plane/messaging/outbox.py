@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 
 from mam.broker.bus.protocol import Bus
 from mam.broker.envelope import topics
-from mam.broker.envelope.events import USE_COMMAND
 from mam.broker.envelope.payloads import Producer, now_ms
-from mam.broker.envelope.signing import seal
+from mam.broker.envelope.signing import USE_COMMAND, seal
+from mam.broker.host.waiting import pause_s
 from mam.control_plane.control_root.keyring import Keyring
 from mam.control_plane.messaging.inbox import Settling
 from mam.control_plane.registry.queries import View
@@ -45,8 +45,8 @@ class Outbox:
             if now < due or bus is None:
                 continue
             if self._send(bus, order.session, order.kind, self._data(view, order), order.job, order.attempt):
-                pause_s = min(LAST_RETRY_S, FIRST_RETRY_S * 2**tries)
-                self._due[order.id] = (tries + 1, now + pause_s)
+                again_s = pause_s(tries + 1, first_s=FIRST_RETRY_S, last_s=LAST_RETRY_S)
+                self._due[order.id] = (tries + 1, now + again_s)
         return pointless
 
     def _data(self, view: View, order: OutboxMessage) -> dict[str, object]:

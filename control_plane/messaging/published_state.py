@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 from mam.broker.bus.protocol import Bus, Will
 from mam.broker.envelope import topics
-from mam.broker.envelope.events import USE_CARD, USE_JOB
 from mam.broker.envelope.payloads import Producer, now_ms
-from mam.broker.envelope.signing import seal
+from mam.broker.envelope.signing import USE_CARD, USE_JOB, seal
 from mam.broker.version import VERSION
 from mam.control_plane.control_root.keyring import Keyring
 from mam.control_plane.registry.queries import R, View

@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from mam.broker.bus.protocol import Message
 from mam.broker.envelope.payloads import now_ms
+from mam.broker.envelope.signing import claimed
 from mam.broker.errors import MamError
 from mam.broker.host import process_identity, rotated_log
 from mam.broker.host.atomic_files import write_json
@@ -41,7 +42,6 @@ from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.transactions import Registry
 from mam.control_plane.sessions import sessions_yaml
 from mam.wrappers.runner.bus_session import Connect, connect_mqtt, connector
-from mam.wrappers.runner.relay import Relay
 
 _log = logging.getLogger("mam.monitor")
 
@@ -180,7 +180,7 @@ class Monitor:
                 self._cards_kept.add(message.topic)
             return
         waiting = len(self._queue)
-        if waiting >= QUEUE or (waiting >= BEATS_UNTIL and Relay.kind_of(message.payload) == "heartbeat"):
+        if waiting >= QUEUE or (waiting >= BEATS_UNTIL and claimed(message.payload)[0] == "heartbeat"):
             self._dropped += 1
             return
         self._queue.append(message)

@@ -153,7 +153,7 @@ class Registry:
     def locked(self) -> Generator[None]:
         """Hold the lock that every writer takes. Raises Busy after 30 s."""
         try:
-            descriptor = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            descriptor = locks.open_file(self._lock)
         except FileNotFoundError as error:
             raise database.none_at(self.path) from error
         except OSError as error:

@@ -2,21 +2,21 @@
 
 import json
 import secrets
-import time
 from typing import NamedTuple
 
 from mam.broker import spool
 from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
+from mam.broker.envelope.signing import unverified_body
 from mam.broker.errors import Usage
 from mam.broker.host.progress import Progress, silent
+from mam.broker.host.waiting import wait_until
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.queries import View, pages
 from mam.control_plane.registry.records import LIVE, OutboxMessage
 from mam.control_plane.sessions.lookup import SessionNotRunning, need_session
 from mam.control_plane.sessions.readiness import NotReady
-from mam.wrappers.runner.relay import body_of
 
 SENT_BYTES = 180_000
 SENT_CHARS = 60_000
@@ -67,19 +67,20 @@ def send(mam: Mam, name: str, text: str, *, say: Progress = silent) -> Delivered
         after = view.last_event()
     send_id = queue(mam, name, text)
     wait_s = mam.settings.deliver_within_s + ANSWERED_WITHIN_S
-    deadline = time.monotonic() + wait_s
-    while time.monotonic() < deadline:
+
+    def delivered() -> Delivered | None:
         with mam.registry.view() as view:
-            found = _delivery(view, name, send_id, after)
-        if found is not None:
-            return found
-        time.sleep(0.05)
-    raise NotDelivered(session=name, waited_s=wait_s)
+            return _delivery(view, name, send_id, after)
+
+    found = wait_until(delivered, wait_s, every_s=0.05)
+    if found is None:
+        raise NotDelivered(session=name, waited_s=wait_s)
+    return found
 
 
 def _delivery(view: View, name: str, send_id: str, after: int) -> Delivered | None:
     for event in pages(view, topics.events(name), after):
-        body = body_of(event["wire"])
+        body = unverified_body(event["wire"])
         data = body.get("data")
         if body.get("job") == send_id and isinstance(data, dict) and data.get("state") != "received":
             return Delivered(*(str(data.get(word) or "") for word in Delivered._fields))

@@ -1,11 +1,8 @@
 """The lives of a session: resumed with its conversation, stopped. One verb at a time begins or ends one."""
 
 import json
-import os
 import shlex
 import shutil
-import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,16 +10,16 @@ from mam.agents import catalog
 from mam.broker import spool
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import process_identity
+from mam.broker.host import ending, process_identity
 from mam.broker.host.atomic_files import write_json
-from mam.broker.host.process_identity import ProcessId
 from mam.broker.host.progress import Progress, silent
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.records import LIVE, Session, Worktree
 from mam.control_plane.sessions import occupancy, runtime, sessions_yaml
 from mam.control_plane.sessions.lookup import SessionAlive, SessionHasJob, need_session
-from mam.wrappers import process
 from mam.wrappers.mux.protocol import LookFailed
+
+RUNNER_ENDS_S = 8.0  # it ends its agent first, which may take a while of its own
 
 
 class StillBusy(SessionHasJob):
@@ -154,7 +151,7 @@ def _clear_old(mam: Mam, session: Session) -> None:
     """End what is left of the session's last life: processes proven to be its own, its panes."""
     for left in (runtime.runner_id(session), runtime.agent_id(session)):
         if left is not None and process_identity.alive(left):
-            process.end_group(left)
+            ending.end_group(left)
     try:
         runtime.close_panes(mam, session)
     except LookFailed:
@@ -195,10 +192,10 @@ def _stop(mam: Mam, name: str, *, force: bool, say: Progress) -> Session:
     runner = runtime.runner_id(current)
     if runner is not None and process_identity.alive(runner):
         say(f"ending {name}")
-        _terminate(runner)
+        ending.end_process(runner, wait_s=RUNNER_ENDS_S)
     agent = runtime.agent_id(current)
     if agent is not None:
-        process.end_group(agent)
+        ending.end_group(agent)
     try:
         runtime.close_panes(mam, current)
     except LookFailed as error:
@@ -234,17 +231,3 @@ def purge(mam: Mam, name: str) -> list[Path]:
             tx.drop(session)  # last: while the row is there, the purge can be run again
         sessions_yaml.write(mam)
         return kept
-
-
-def _terminate(runner: ProcessId, wait_s: float = 8.0) -> None:
-    """Ask the runner to end its agent and itself; KILL after *wait_s*."""
-    for sign in (signal.SIGTERM, signal.SIGKILL):
-        try:
-            os.kill(runner.pid, sign)
-        except ProcessLookupError:
-            return
-        deadline = time.monotonic() + wait_s
-        while time.monotonic() < deadline:
-            if not process_identity.alive(runner):
-                return
-            time.sleep(0.01)

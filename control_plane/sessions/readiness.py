@@ -6,6 +6,7 @@ from mam.agents.border import UNREADABLE
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host.progress import Progress, silent
+from mam.broker.host.waiting import wait_until
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.records import LIVE, Session
 from mam.control_plane.sessions.lookup import need_session
@@ -37,21 +38,26 @@ def await_ready(mam: Mam, name: str, *, wait_s: float, say: Progress = silent) -
 
     The caller looks at ``status`` and ``screen`` of what comes back.
     """
-    deadline = time.monotonic() + wait_s
     last = ""
-    while True:
+
+    def look() -> Session:
+        nonlocal last
         with mam.registry.view() as view:
             session = need_session(view, name)
         seen = f"{session.status}, screen: {session.screen or 'not seen yet'}"
         if seen != last:
             say(f"{name} is {seen}")
             last = seen
+        return session
+
+    def settled() -> Session | None:
+        session = look()
         # A screen that asks something may be one that is just being drawn: it counts when it stands.
         stands = session.screen == "ready" or now_ms() - (session.screen_at or now_ms()) > SCREEN_STANDS_MS
-        settled = session.screen not in (None, "starting", "working") and session.status == "running" and stands
-        if settled or session.status not in LIVE or time.monotonic() > deadline:
-            return session
-        time.sleep(0.05)
+        shows = session.screen not in (None, "starting", "working") and session.status == "running" and stands
+        return session if shows or session.status not in LIVE else None
+
+    return wait_until(settled, wait_s, every_s=0.05) or look()
 
 
 def need_ready(mam: Mam, name: str, *, ready_within_s: float, say: Progress = silent) -> Session:

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 from mam.broker.bus import impaired
 from mam.broker.envelope import topics
+from mam.broker.envelope.signing import unverified_body
 from mam.broker.host.progress import Progress
+from mam.broker.host.waiting import wait_until
 from mam.control_plane.benchmarks import suite
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
@@ -18,7 +20,6 @@ from mam.control_plane.jobs.jobs import need
 from mam.control_plane.registry.records import OPEN
 from mam.control_plane.sessions import readiness, sessions
 from mam.control_plane.simulation.replay import Tale
-from mam.wrappers.runner.relay import body_of
 
 
 class ChaosResult(NamedTuple):
@@ -52,7 +53,7 @@ def recorded(tales: Sequence[Tale]) -> list[Play]:
 def _play(tale: Tale) -> Play:
     steps: list[Mapping[str, object]] = []
     text = "played again"
-    for body in map(body_of, tale.wires):
+    for body in map(unverified_body, tale.wires):
         data = body.get("data")
         if body.get("attempt") != tale.job.attempt or not isinstance(data, dict):
             continue
@@ -89,17 +90,19 @@ def run(weather: str, plays: Sequence[Play], *, agents: int, wait_s: float, say:
             readiness.await_ready(mam, name, wait_s=10)  # what its runner said of its screen may be lost for good
         began = time.monotonic()
         wanted: dict[str, Play] = {}
-        while time.monotonic() - began < wait_s:
+
+        def all_ended() -> bool:
             _delegate(mam, names, wanted, plays)
             with mam.registry.view() as view:
-                ended = sum(need(view, job).state not in OPEN for job in wanted)
-            if ended == len(plays):
-                break
-            time.sleep(0.1)
-        while wrong := [why for job, play in wanted.items() if (why := _wrong(mam, job, play))]:
-            if time.monotonic() - began >= wait_s:
-                break
-            time.sleep(0.1)  # a report may overtake what was said before it, which is on its way still
+                return sum(need(view, job).state not in OPEN for job in wanted) == len(plays)
+
+        def wrongs() -> list[str]:
+            return [why for job, play in wanted.items() if (why := _wrong(mam, job, play))]
+
+        wait_until(all_ended, wait_s, every_s=0.1)
+        # A report may overtake what was said before it, which is on its way still.
+        wait_until(lambda: not wrongs(), began + wait_s - time.monotonic(), every_s=0.1)
+        wrong = wrongs()
         wrong += [f"{len(plays) - len(wanted)} jobs were never handed out"] if len(wanted) < len(plays) else []
         return ChaosResult(len(plays) - len(wrong), wrong, time.monotonic() - began)
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker.host import process_identity
+from mam.broker.host import locks, process_identity
 from mam.broker.host.process_identity import ProcessId
-from mam.wrappers.mux.protocol import Pane, PaneGone
+from mam.wrappers.mux import headless
+from mam.wrappers.mux.protocol import LookFailed, Pane, PaneGone
 from tests.support import until
 from tests.support.panes import Panes
 
@@ -62,6 +63,18 @@ def test_a_request_that_was_cut_off_does_not_end_the_pane(headless_panes: Panes)
     assert until(lambda: reader.got) in (b"\r", b"\r\r")
     seen = headless_panes.look(reader.pane)
     assert seen is not None and not seen.dead
+
+
+def test_a_pane_whose_requests_another_writer_holds_up_is_one_that_nobody_can_look_at(
+    headless_panes: Panes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pane = headless_panes.saying("here")
+    monkeypatch.setattr(headless, "_ANSWER_WITHIN_S", 0.2)
+
+    with locks.hold(folder(headless_panes, pane) / "in.lock"), pytest.raises(LookFailed, match=r"in\.lock"):
+        headless_panes.mux.press(pane.id, "Enter")
+
+    headless_panes.await_text(pane, "here")
 
 
 def test_what_a_pane_was_given_is_private(headless_panes: Panes) -> None:

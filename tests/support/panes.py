@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from mam.broker.host import process_identity
+from mam.broker.host import ending, process_identity
 from mam.broker.host.process_identity import ProcessId
 from mam.control_plane.control_root.context import mam_command
-from mam.wrappers import process
 from mam.wrappers.mux.headless import Headless
 from mam.wrappers.mux.protocol import Multiplexer, MuxGone, Pane, PaneSpec
 from mam.wrappers.mux.tmux import Tmux
@@ -123,7 +122,7 @@ class Panes:
         """End the server, then each program that outlived its pane."""
         self._end_server()
         for program in self._programs:
-            process.end_group(program, wait_s=1)
+            ending.end_group(program, wait_s=1)
 
     def _end_server(self) -> None:
         if self.kind == "tmux":

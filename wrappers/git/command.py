@@ -24,27 +24,8 @@ try:
 except ImportError:
     pass  # GitPython cannot be imported where git is not installed: `ask` raises GitFailed for that
 
-# Git exports these variables to hooks and with `git -c`. A command that inherits them works on another repository.
-LOCAL_VARIABLES = [
-    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
-    "GIT_CONFIG",
-    "GIT_CONFIG_PARAMETERS",
-    "GIT_CONFIG_COUNT",
-    "GIT_OBJECT_DIRECTORY",
-    "GIT_DIR",
-    "GIT_WORK_TREE",
-    "GIT_IMPLICIT_WORK_TREE",
-    "GIT_GRAFT_FILE",
-    "GIT_INDEX_FILE",
-    "GIT_NO_REPLACE_OBJECTS",
-    "GIT_REPLACE_REF_BASE",
-    "GIT_PREFIX",
-    "GIT_SHALLOW_FILE",
-    "GIT_COMMON_DIR",
-    "GIT_INTERNAL_SUPER_PREFIX",
-    "GIT_NAMESPACE",
-    "GIT_CEILING_DIRECTORIES",
-]
+# MAM names the folder itself: where a person's own search for a repository ends says nothing about it.
+_UNSET = (*process.OF_GIT, "GIT_CEILING_DIRECTORIES")
 # A repository's own configuration can run programs and garbage collections. MAM needs none of them.
 _SAFE = [
     "-c",
@@ -120,7 +101,7 @@ def act(folder: Path, *words: str, variables: Mapping[str, str] | None = None, s
 def _run(folder: Path, words: tuple[str, ...], extra: dict[str, str], timeout_s: float, stdin: str = "") -> str:
     if Git is None:
         raise GitFailed(words=" ".join(words), folder=str(folder), why="git is not installed")
-    unset = [part for name in LOCAL_VARIABLES for part in ("-u", name)]
+    unset = [part for name in _UNSET for part in ("-u", name)]
     fixed = {"LC_ALL": "C", "GIT_TERMINAL_PROMPT": "0", "GIT_NO_REPLACE_OBJECTS": "1", **extra}
     safe = _SAFE if shutil.which("git-lfs") else [*_SAFE, *_NO_LFS]
     command = ["env", *unset, *(f"{name}={value}" for name, value in fixed.items())]

@@ -1,10 +1,13 @@
 """Git's own files, read without starting git. Standard library only."""
 
 import contextlib
+import os
 import re
 import shutil
 import time
 from pathlib import Path
+
+from mam.broker.host.waiting import wait_until
 
 _COMMON_DATA = ("objects", "refs", "logs", "reftable", "lfs", "rr-cache")
 _SHA = re.compile(r"[0-9a-f]{40}([0-9a-f]{24})?")
@@ -165,12 +168,12 @@ def drop_stump(root: Path, tree: Path) -> None:
 
 def _abandoned(path: Path) -> bool:
     """Whether *path* has existed unchanged for ABANDONED_S. Waits for that, and returns False as soon as it is gone."""
-    waited_until = time.monotonic() + ABANDONED_S
-    while True:
+
+    def gone_or_old() -> bool:
         try:
-            age_s = time.time() - path.lstat().st_mtime
+            return time.time() - path.lstat().st_mtime > ABANDONED_S
         except OSError:
-            return False
-        if age_s > ABANDONED_S or time.monotonic() > waited_until:
             return True
-        time.sleep(0.05)
+
+    wait_until(gone_or_old, ABANDONED_S, every_s=0.05)
+    return os.path.lexists(path)

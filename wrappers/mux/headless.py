@@ -5,7 +5,6 @@ A pane is a folder with spec.json (what to run), state.json (the process that ru
 object a line), and screen.json (the answer to the last look).
 """
 
-import fcntl
 import json
 import os
 import secrets
@@ -15,8 +14,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mam.agents.protocol import Screen
-from mam.broker.host import atomic_files, process_identity
+from mam.broker.errors import Busy
+from mam.broker.host import atomic_files, ending, locks, process_identity
+from mam.broker.host.ending import DoesNotEnd
 from mam.broker.host.process_identity import ProcessId
+from mam.broker.host.waiting import wait_until
 from mam.wrappers import process
 from mam.wrappers.mux.protocol import MuxSilent, Pane, PaneGone, PaneSpec, printable
 
@@ -58,12 +60,9 @@ class Headless:
         }
         (folder / "spec.json").write_text(json.dumps(content), "utf-8")
         process.spawn([self._mam, "pane-host", str(folder)], folder / "host.log", folder, env=self._env)
-        deadline = time.monotonic() + _START_WITHIN_S
-        while time.monotonic() < deadline:
-            if (folder / "state.json").exists():
-                return self._pane(folder)
-            time.sleep(0.01)
-        raise MuxSilent(server="headless", why=f"no pane came up in {folder} within {_START_WITHIN_S:g} s")
+        if not wait_until((folder / "state.json").exists, _START_WITHIN_S, every_s=0.01):
+            raise MuxSilent(server="headless", why=f"no pane came up in {folder} within {_START_WITHIN_S:g} s")
+        return self._pane(folder)
 
     def panes(self) -> list[Pane]:
         if not self._folder.is_dir():
@@ -76,15 +75,13 @@ class Headless:
         number = secrets.randbits(48)
         if not self._ask(folder, {"look": number}):
             return self._last_screen(folder)
-        deadline = time.monotonic() + _ANSWER_WITHIN_S
-        while time.monotonic() < deadline:
-            answer = atomic_files.read(folder / "screen.json")
-            if answer.get("look") == number:
-                return Screen(str(answer["text"]), str(answer["title"]))
-            if self._pane(folder).dead:
-                return self._last_screen(folder)
-            time.sleep(0.003)
-        raise MuxSilent(server="headless", why=f"pane {pane_id} gave no answer within {_ANSWER_WITHIN_S:g} s")
+
+        def answered() -> bool:
+            return atomic_files.read(folder / "screen.json").get("look") == number or self._pane(folder).dead
+
+        if not wait_until(answered, _ANSWER_WITHIN_S, every_s=0.003):
+            raise MuxSilent(server="headless", why=f"pane {pane_id} gave no answer within {_ANSWER_WITHIN_S:g} s")
+        return self._last_screen(folder)
 
     def paste(self, pane_id: str, text: str) -> None:
         if not self._ask(self._known(pane_id), {"paste": printable(text)}):
@@ -100,7 +97,10 @@ class Headless:
             return False
         host = _host(atomic_files.read(folder / "state.json"))
         if host is not None and process_identity.alive(host):
-            process.end_group(host, wait_s=2.0)
+            try:
+                ending.end_group(host, wait_s=2.0)
+            except DoesNotEnd as error:
+                raise MuxSilent(server="headless", why=f"the host of pane {pane_id}: {error}") from error
         shutil.rmtree(folder, ignore_errors=True)
         return True
 
@@ -137,23 +137,24 @@ class Headless:
             return False
         line = b"\n" + json.dumps(request).encode() + b"\n"  # the first line break ends what a killed client left
         try:
-            lock = os.open(folder / "in.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            with locks.hold(folder / "in.lock", wait_s=_ANSWER_WITHIN_S):
+                return _send(folder / "in", line)
         except FileNotFoundError:
-            return False
-        except OSError as error:  # a disk that is read-only says nothing about the pane
-            raise MuxSilent(server="headless", why=f"pane {folder.name}: {error.strerror or error}") from error
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            try:
-                fifo = os.open(folder / "in", os.O_WRONLY | os.O_NONBLOCK)
-            except OSError:
-                return False
-            try:
-                return _write_all(fifo, line)
-            finally:
-                os.close(fifo)
-        finally:
-            os.close(lock)
+            return False  # its folder was removed meanwhile
+        except (OSError, Busy) as error:  # a disk that is read-only says nothing about the pane
+            why = error.strerror if isinstance(error, OSError) else None
+            raise MuxSilent(server="headless", why=f"pane {folder.name}: {why or error}") from error
+
+
+def _send(path: Path, line: bytes) -> bool:
+    try:
+        fifo = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
+        return False
+    try:
+        return _write_all(fifo, line)
+    finally:
+        os.close(fifo)
 
 
 def _write_all(fifo: int, line: bytes) -> bool:

@@ -10,9 +10,8 @@ import signal
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from mam.broker.host import process_identity
+from mam.broker.host import ending, process_identity
 from mam.broker.host.process_identity import ProcessId
-from mam.wrappers import process
 
 _EXEC_FAILED = 127
 
@@ -66,7 +65,7 @@ class AgentProcess:
         self._tty = tty
         # A background group that sets the foreground would be stopped by this signal.
         signal.signal(signal.SIGTTOU, signal.SIG_IGN)
-        pid = os.fork()
+        pid = os.fork()  # noqa: TID251 (the child takes the foreground of our terminal before it becomes the agent)
         if pid == 0:
             _become(argv, env, cwd, tty)
         try:
@@ -112,7 +111,7 @@ class AgentProcess:
 
     def end(self, wait_s: float) -> None:
         """End the agent's process group: TERM, then KILL after *wait_s*. Children that outlived the agent end too."""
-        process.end_group(self.identity, wait_s=wait_s)
+        ending.end_group(self.identity, wait_s=wait_s)
 
 
 def _become(argv: Sequence[str], env: Mapping[str, str], cwd: str, tty: int) -> None:
@@ -126,7 +125,7 @@ def _become(argv: Sequence[str], env: Mapping[str, str], cwd: str, tty: int) -> 
         for name in (signal.SIGPIPE, signal.SIGXFSZ):  # Python itself ignores these
             signal.signal(name, signal.SIG_DFL)
         os.chdir(cwd)
-        os.execvpe(argv[0], list(argv), dict(env))
+        os.execvpe(argv[0], list(argv), dict(env))  # noqa: TID251 (the other half of the fork above)
     except OSError as error:
         os.write(2, f"mam: cannot start {argv[0]}: {error}\r\n".encode("utf-8", "replace"))
     finally:

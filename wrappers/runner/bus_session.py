@@ -15,16 +15,13 @@ from mam.broker.envelope import keys, topics
 from mam.broker.envelope.events import (
     INBOX_DATA,
     RUNTIME_DATA,
-    USE_COMMAND,
-    USE_JOB,
-    USE_RUNTIME,
     Presence,
     SessionMessage,
     check,
 )
 from mam.broker.envelope.events import CheckedEvent as Checked
 from mam.broker.envelope.payloads import Producer
-from mam.broker.envelope.signing import seal, unseal
+from mam.broker.envelope.signing import USE_COMMAND, USE_JOB, USE_RUNTIME, seal, unseal
 from mam.broker.host import process_identity
 from mam.broker.host.process_identity import ProcessId
 from mam.broker.spool import Spooled

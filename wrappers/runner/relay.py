@@ -1,12 +1,11 @@
 """The relay from a spool to the bus: each event is published again and again until it is settled."""
 
-import base64
-import json
 import time
 from pathlib import Path
 
 from mam.broker import spool
 from mam.broker.bus.protocol import Bus
+from mam.broker.host.waiting import pause_s
 from mam.broker.spool import Spooled
 
 FIRST_RETRY_S = 2.0
@@ -56,7 +55,7 @@ class Relay:
                 continue
             sent += 1
             tries += 1
-            self._tries[item.id] = (tries, now + min(LAST_RETRY_S, FIRST_RETRY_S * 2 ** (tries - 1)))
+            self._tries[item.id] = (tries, now + pause_s(tries, first_s=FIRST_RETRY_S, last_s=LAST_RETRY_S))
             try:
                 if tries >= BURY_TRIES and time.time() - item.path.stat().st_mtime > BURY_AGE_S:
                     spool.bury(item, self._dead)  # it was never answered, so it could not be authenticated
@@ -73,25 +72,3 @@ class Relay:
         spool.settle(self._folder, ids)
         for event_id in ids:
             self._tries.pop(event_id, None)
-
-    @staticmethod
-    def peek(item: Spooled) -> tuple[str, int]:
-        """Return kind and attempt of an event, unverified. They may decide when to look, and nothing else."""
-        body = body_of(item.wire)
-        attempt = body.get("attempt")
-        return str(body.get("kind", "")), attempt if isinstance(attempt, int) else 0
-
-    @staticmethod
-    def kind_of(wire: bytes) -> str:
-        """Return the kind that a message claims, unverified. It may decide what to drop under a flood."""
-        return str(body_of(wire).get("kind", ""))
-
-
-def body_of(wire: bytes) -> dict[str, object]:
-    """Return the body of a message without checking its signature; empty where it cannot be read."""
-    try:
-        text = json.loads(wire)["body"]
-        body = json.loads(base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))
-    except (ValueError, KeyError, TypeError, RecursionError):
-        return {}
-    return body if isinstance(body, dict) else {}

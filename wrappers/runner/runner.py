@@ -25,7 +25,7 @@ from mam.broker.envelope import keys, topics
 from mam.broker.envelope.events import Cancel, Dispatch, FreeText, SessionMessage, Settled
 from mam.broker.envelope.events import CheckedEvent as Checked
 from mam.broker.envelope.payloads import now_ms
-from mam.broker.envelope.signing import EventRefused
+from mam.broker.envelope.signing import EventRefused, claimed
 from mam.broker.errors import MamError
 from mam.broker.host import atomic_files, process_identity, rotated_log
 from mam.broker.spool import Spooled
@@ -88,7 +88,7 @@ class Runner:
         self._guarded(self._link.open, self.agent.identity)
         while self.agent.exited is None:
             if self._ending:
-                self.agent.end(STOP_WAIT_S)
+                self._guarded(self.agent.end, STOP_WAIT_S)
             now = time.monotonic()
             for step in (self._reap, self._obey_all, self._deliver, self._carry, self._beat, self._look, self._attend):
                 self._guarded(step, now)
@@ -199,7 +199,7 @@ class Runner:
 
     def _note(self, item: Spooled) -> None:
         """Learn from an event of the agent: `started` proves a delivery, and `report` ends an attempt."""
-        place, (kind, attempt) = topics.parse(item.topic), self._link.relay.peek(item)
+        place, (kind, attempt) = topics.parse(item.topic), claimed(item.wire)
         if place is not None and place.place == "events" and kind == "signal":
             # A hook speaks before its question is drawn. The screen after that is published in any case, since a
             # person who answers at once leaves no question to be seen.

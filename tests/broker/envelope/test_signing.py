@@ -230,3 +230,33 @@ def test_the_token_is_in_no_wire_no_repr_and_no_error(token, fault):
         error = caught.value
         shown += [str(error).encode(), repr(error).encode(), repr(error.data).encode(), error.remedy.encode()]
     assert not [spelling for spelling in spellings(token) for place in shown if spelling in place]
+
+
+GARBAGE = [
+    *(b"", b"\xff\xfe", b"{", b"[]", b"null", b"1", b'"text"', b"{}", b'{"body": 1}', b'{"body": null}'),
+    *(b'{"body": []}', b'{"body": {}}', b'{"body": "%%%"}', b'{"body": "\xed\x95\x9c"}', b'{"body": "AAAA"}'),
+    *(b'{"body": "W10"}', b'{"body": "bnVsbA"}', b"[" * 100_000, b'{"body": "' + b"W1tb" * 50_000 + b'"}'),
+    b'{"body": ' + b"9" * 5000 + b"}",
+]
+
+
+def claiming(body: object) -> bytes:
+    text = base64.urlsafe_b64encode(json.dumps(body).encode()).decode().rstrip("=")
+    return json.dumps({"v": 1, "kid": "k1", "body": text, "sig": "v1,x"}).encode()
+
+
+class TestUnverified:
+    @pytest.mark.parametrize("content", GARBAGE, ids=lambda content: repr(content[:24]))
+    def test_garbage_claims_nothing_and_raises_nothing(self, content: bytes) -> None:
+        assert signing.unverified_body(content) == {}
+        assert signing.claimed(content) == ("", 0)
+
+    def test_kind_and_attempt_are_read(self) -> None:
+        wire = claiming({"kind": "started", "attempt": 2})
+        assert signing.claimed(wire) == ("started", 2)
+        body = started()
+        assert signing.unverified_body(sealed(body)) == body
+
+    @pytest.mark.parametrize("attempt", [None, "2", 2.5, [2]])
+    def test_an_attempt_that_is_not_a_number_reads_as_0(self, attempt: object) -> None:
+        assert signing.claimed(claiming({"kind": "started", "attempt": attempt})) == ("started", 0)

@@ -6,17 +6,17 @@ import json
 import pytest
 
 from mam.broker.envelope import events, payloads, signing
-from mam.broker.envelope.signing import EventRefused, seal, unseal
+from mam.broker.envelope.signing import USE_CARD, USE_COMMAND, USE_JOB, USE_RUNTIME, EventRefused, seal, unseal
 
 pytestmark = pytest.mark.scorecard(5)
 
 JOB, OTHER_JOB, SESSION = "job-0123456789ab", "job-ffffffffffff", "w1"
 TOKEN, OTHER_TOKEN = bytes(range(32)), bytes(range(1, 33))
 FRAMES = {
-    "job": (events.JobEvent, events.JOB_DATA, events.USE_JOB, JOB, f"jobs/{JOB}"),
-    "command": (events.SessionMessage, events.INBOX_DATA, events.USE_COMMAND, SESSION, f"agents/{SESSION}/inbox"),
-    "runtime": (events.SessionMessage, events.RUNTIME_DATA, events.USE_RUNTIME, SESSION, f"agents/{SESSION}/events"),
-    "card": (events.Card, {}, events.USE_CARD, "control", "monitor/state"),
+    "job": (events.JobEvent, events.JOB_DATA, USE_JOB, JOB, f"jobs/{JOB}"),
+    "command": (events.SessionMessage, events.INBOX_DATA, USE_COMMAND, SESSION, f"agents/{SESSION}/inbox"),
+    "runtime": (events.SessionMessage, events.RUNTIME_DATA, USE_RUNTIME, SESSION, f"agents/{SESSION}/events"),
+    "card": (events.Card, {}, USE_CARD, "control", "monitor/state"),
 }
 
 

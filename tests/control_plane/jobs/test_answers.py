@@ -4,7 +4,7 @@ import json
 import subprocess
 from pathlib import Path
 
-from mam.wrappers.runner.relay import body_of
+from mam.broker.envelope.signing import unverified_body
 from tests.support import MAM, Root, until
 
 
@@ -24,7 +24,7 @@ def test_who_waits_for_an_answer_is_told_that_the_job_ended(root: Root) -> None:
 
 def deliveries(root: Root) -> list[str]:
     """What became of answers on their way into the agent's pane."""
-    said = [body_of(event["wire"]) for event in root.events("agents/writer/events")]
+    said = [unverified_body(event["wire"]) for event in root.events("agents/writer/events")]
     return [each["data"]["state"] for each in said if each["kind"] == "delivery" and each["job"].startswith("answer-")]
 
 

@@ -12,10 +12,8 @@ import pytest
 from mam.broker import spool
 from mam.broker.bus.protocol import Message
 from mam.broker.envelope import keys, topics
-from mam.broker.envelope.events import USE_JOB
-from mam.broker.envelope.signing import unseal
+from mam.broker.envelope.signing import USE_JOB, unseal, unverified_body
 from mam.control_plane.jobs.reports import find_report
-from mam.wrappers.runner.relay import body_of
 from tests.support import FULL, MAM, Root, git, repository, run_mam, until
 
 ODD_NAMES = ["plain", "with space", "quo'te\"s", "$HOME", "한국어", "line\nbreak", "-dash"]
@@ -118,7 +116,7 @@ def test_a_heartbeat_timer_started_from_a_worktree_reaches_the_central_registry(
 
 
 def _by_a_verb(wire: bytes, kind: str) -> bool:
-    body = body_of(wire)
+    body = unverified_body(wire)
     return body["kind"] == kind and str(body["producer"]).startswith("verb-")
 
 
@@ -371,7 +369,7 @@ def test_text_that_waits_for_the_agents_turn_gives_way_to_a_job(root: Root) -> N
     text = subprocess.Popen(words, cwd=root.path, env={**os.environ, **root.env}, stdout=subprocess.PIPE, text=True)
 
     def received() -> bool:
-        said = [body_of(event["wire"]) for event in root.events("agents/writer/events")]
+        said = [unverified_body(event["wire"]) for event in root.events("agents/writer/events")]
         return any(str(each["job"]).startswith("send-") for each in said)
 
     until(received)

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 from mam.broker.bus.protocol import Message
-from mam.broker.envelope.signing import unseal
+from mam.broker.envelope.signing import USE_CARD, unseal
 from mam.control_plane.control_root.keyring import Keyring
-from mam.control_plane.messaging import published_state
 from tests.support import Root, git, until
 from tests.support.stage import REVIEWERS, Stage, main_checkout
 
@@ -472,9 +471,7 @@ def test_a_viewer_sees_the_loops_card_from_its_beginning_to_its_end(stage: Stage
     def note(message: Message) -> None:
         if message.topic == topic and message.payload:
             ring = {"k1": Keyring(mam.layout).control()}
-            body = unseal(
-                message.payload, keyring=ring, use=published_state.USE_CARD, scope=mam.fingerprint, topic=topic
-            )
+            body = unseal(message.payload, keyring=ring, use=USE_CARD, scope=mam.fingerprint, topic=topic)
             seen.append(body["data"])
 
     bus = stage.root.viewer()

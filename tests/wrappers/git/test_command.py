@@ -163,7 +163,7 @@ class TestHostileSurroundings:
         assert git.top(repo) == repo
 
     def test_all_variables_that_git_calls_local_are_scrubbed(self) -> None:
-        assert set(process.run(["git", "rev-parse", "--local-env-vars"]).stdout.split()) <= set(git.LOCAL_VARIABLES)
+        assert set(process.run(["git", "rev-parse", "--local-env-vars"]).stdout.split()) <= set(process.OF_GIT)
 
     def test_a_program_in_the_repositorys_configuration_is_not_run(self, repo: Path, tmp_path: Path) -> None:
         ran = tmp_path / "ran"

@@ -198,28 +198,3 @@ class TestBurying:
         road.relay.hurry()
         road.relay.send(Sweeping(road.broker), 1.0)
         assert not first.path.exists() and (road.dead / second.path.name).exists()
-
-
-GARBAGE = [
-    *(b"", b"\xff\xfe", b"{", b"[]", b"null", b"1", b'"text"', b"{}", b'{"body": 1}', b'{"body": null}'),
-    *(b'{"body": []}', b'{"body": {}}', b'{"body": "%%%"}', b'{"body": "\xed\x95\x9c"}', b'{"body": "AAAA"}'),
-    *(b'{"body": "W10"}', b'{"body": "bnVsbA"}', b"[" * 100_000, b'{"body": "' + b"W1tb" * 50_000 + b'"}'),
-    b'{"body": ' + b"9" * 5000 + b"}",
-]
-
-
-class TestPeeking:
-    @pytest.mark.parametrize("content", GARBAGE, ids=lambda content: repr(content[:24]))
-    def test_garbage_has_no_kind_and_raises_nothing(self, content: bytes) -> None:
-        assert Relay.kind_of(content) == ""
-        assert Relay.peek(spool.Spooled(Path("x"), "0", TOPIC, content, beat=False)) == ("", 0)
-
-    def test_kind_and_attempt_are_read(self, road: Road) -> None:
-        item = road.put("started")
-        assert Relay.peek(item) == ("started", 2)
-        assert Relay.kind_of(item.wire) == "started"
-
-    @pytest.mark.parametrize("attempt", [None, "2", 2.5, [2]])
-    def test_an_attempt_that_is_no_number_is_none_of_ours(self, attempt: object) -> None:
-        item = spool.Spooled(Path("x"), "0", TOPIC, wire({"kind": "started", "attempt": attempt}), beat=False)
-        assert Relay.peek(item) == ("started", 0)
