@@ -1,5 +1,5 @@
 """
-Settings and places: environment and `.mam.env` read once, typed.
+Settings and places: the environment and `.mam.env`, read once and typed.
 
-Read first: settings.py (what was chosen), layout.py (where everything lies).
+Read first: settings.py holds what a person has chosen, layout.py says where everything lies.
 """

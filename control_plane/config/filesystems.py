@@ -1,4 +1,4 @@
-"""Which file systems a control root can lie on: those whose locks several processes can rely on."""
+"""The file systems that a control root can lie on: those whose locks several processes can rely on."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,11 +6,13 @@ from typing import NamedTuple
 
 from mam.broker.errors import MamError
 
-# Their locks are the server's matter, and end with a connection instead of with their holder.
+# The server keeps their locks. Such a lock ends with a connection instead of with its holder.
 _REFUSED = {"nfs", "nfs4", "cifs", "smb3", "smbfs", "smb2", "afs", "afpfs", "ncpfs", "webdav", "davfs"}
 
 
 class NetworkFileSystem(MamError):
+    """The directory lies on a file system whose locks MAM cannot rely on."""
+
     path: str
     kind: str
     mount: str
@@ -22,12 +24,14 @@ class NetworkFileSystem(MamError):
 
 
 class Mount(NamedTuple):
+    """A mounted file system: its directory, and its type in the system's own word."""
+
     place: str
     kind: str
 
 
 def check(path: Path) -> None:
-    """Raises NetworkFileSystem; where nobody can tell what *path* lies on, nothing is refused."""
+    """Raise NetworkFileSystem where *path* lies on such a file system. An unknown file system is not refused."""
     import psutil  # noqa: PLC0415 (asked when something begins: looking at loops does without it)
 
     mounts = (Mount(each.mountpoint, each.fstype) for each in psutil.disk_partitions(all=True))
@@ -37,7 +41,7 @@ def check(path: Path) -> None:
 
 
 def mount_of(path: Path, mounts: Iterable[Mount]) -> Mount | None:
-    """The mount that holds *path*: the innermost one, and of several at one place the last."""
+    """Return the mount that holds *path*: the innermost one, and the last of several at one place; else None."""
     found = None
     for mount in mounts:
         inside = path.is_relative_to(mount.place)

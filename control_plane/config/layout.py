@@ -1,7 +1,7 @@
 """
-Every place of one control root, and how the control root itself is found. Standard library only.
+All places of one control root, and how the control root itself is found. Standard library only.
 
-The control root is found once, here; afterwards no place is derived from the working directory.
+The control root is found once, here. Afterwards no place may be derived from the working directory.
 """
 
 import os
@@ -14,6 +14,8 @@ from mam.control_plane.config.settings import Settings, absolute
 
 
 class NoControlRoot(MamError):
+    """The working directory lies in no repository with a control root, and none was named."""
+
     cwd: str
 
     code = "no_control_root"
@@ -23,7 +25,7 @@ class NoControlRoot(MamError):
 
 
 class Layout(NamedTuple):
-    """Every place of one control root. All paths are absolute."""
+    """All places of one control root, as absolute paths. A place need not exist."""
 
     root: Path
     sessions_yaml: Path
@@ -35,10 +37,10 @@ class Layout(NamedTuple):
     @property
     def reviews(self) -> Path:
         """
-        Where reviewers get their trees, one folder a review.
+        The folder of the reviewers' trees, one folder a review.
 
-        A place of this root's alone, also where several share a folder for worktrees: what nobody here knows is
-        removed from it.
+        It belongs to this root alone, even where several roots share a folder for worktrees: what this root does not
+        know is removed from it.
         """
         own = self.worktrees == beside(self.root)
         return self.worktrees / (".reviews" if own else f".reviews-{zlib.crc32(os.fsencode(self.root)):08x}")
@@ -101,7 +103,7 @@ class Layout(NamedTuple):
         return self.secrets / "control.key"
 
     def binding(self) -> dict[str, str]:
-        """The four overrides and MAM_ENV_FILE, spelled out, as every pane and the monitor get them."""
+        """Return the variables that name these places: every pane and the monitor get all five of them."""
         return {
             "WORKSPACE_ROOT": str(self.root),
             "AGENT_SESSIONS_YAML": str(self.sessions_yaml),
@@ -113,11 +115,12 @@ class Layout(NamedTuple):
 
 def layout(settings: Settings, root_flag: str | None = None, jobs_flag: str | None = None) -> Layout:
     """
-    The places that a command works on: flag, then environment, then the default below the control root.
+    Return the places that a command works on. A flag goes before the environment, and that before the default.
 
     Raises:
-        NoControlRoot: No flag, no WORKSPACE_ROOT, and the working directory lies in no prepared repository.
-        Usage: WORKSPACE_ROOT or --root names no directory.
+        NoControlRoot: There is no flag and no WORKSPACE_ROOT, and `mam init` was not run in the repository around the
+            working directory.
+        Usage: WORKSPACE_ROOT or --root does not name a directory.
     """
     root = find_root(settings, root_flag)
     mam = root / ".mam"
@@ -132,31 +135,33 @@ def layout(settings: Settings, root_flag: str | None = None, jobs_flag: str | No
 
 
 def beside(root: Path) -> Path:
-    """The folder of a control root's worktrees where nobody chose another."""
+    """Return the default folder for the worktrees of a control root."""
     return root.parent / f"{root.name}.worktrees"
 
 
 def find_root(settings: Settings, root_flag: str | None = None) -> Path:
+    """Return the control root that the flag, WORKSPACE_ROOT or the working directory names. Raises as `layout` does."""
     for source, value in (("--root", root_flag), ("WORKSPACE_ROOT", settings.text("WORKSPACE_ROOT"))):
         if value:
             root = absolute(value, settings.cwd)
             if not root.is_dir():
-                raise Usage(what=f"{source} names {root}, which is no directory", hint="correct or unset it")
+                raise Usage(what=f"{source} names {root}, which is not a directory", hint="correct or unset it")
             return root
     found = checkout_of(settings.cwd)
     if found is not None and any((found / ".mam" / name).exists() for name in ("registry.db", "audit.jsonl")):
-        return found  # also where the database was lost: every verb says so then, and `registry rebuild` helps
+        return found  # also where the database was lost: every verb then names `mam registry rebuild`
     raise NoControlRoot(cwd=str(settings.cwd))
 
 
 def checkout_of(folder: Path) -> Path | None:
     """
-    The main checkout of the repository around *folder*, from the files alone: a git process would double
-    the time of a short command. Without a repository: the nearest folder that holds a `.mam`.
+    Return the main checkout of the repository around *folder*; without a repository, the nearest folder with a `.mam`.
+
+    Only files are read, since a git process would double the time of a short command.
     """
     for candidate in (folder, *folder.parents):
         if candidate.name == ".mam":
-            continue  # it holds a stub .git that only keeps `git clean` away
+            continue  # its stub .git only keeps `git clean` away
         dot_git = candidate / ".git"
         if dot_git.is_dir():
             return candidate
@@ -170,7 +175,7 @@ def _main_of_worktree(dot_git: Path) -> Path | None:
         git_dir = Path(dot_git.parent / dot_git.read_text("utf-8").removeprefix("gitdir:").strip())
         common = (git_dir / (git_dir / "commondir").read_text("utf-8").strip()).resolve()
     except (OSError, UnicodeDecodeError):
-        return None  # a submodule has no commondir: it is a checkout of its own
+        return None  # a submodule has no commondir, since it is a checkout of its own
     if common.name == ".git":
         return common.parent
     return common if (common / ".mam").is_dir() else None  # a bare repository with worktrees is its own control root

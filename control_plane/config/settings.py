@@ -1,4 +1,4 @@
-"""Environment and `.mam.env` to one frozen Settings; the only reader of the environment. Standard library only."""
+"""The environment and `.mam.env` as one frozen Settings. Standard library only."""
 
 import os
 from collections.abc import Mapping
@@ -23,25 +23,27 @@ PATHS = {
 
 
 class Settings(NamedTuple):
-    """What the environment and `.mam.env` say. Units are in the names."""
+    """What the environment and `.mam.env` say. *environ* is the environment alone; *values* has both."""
 
     environ: Mapping[str, str]
     values: Mapping[str, str]
     cwd: Path
 
     def text(self, name: str, default: str = "") -> str:
+        """Return a text; *default* where it is unset or empty."""
         return self.values.get(name) or default
 
     def path(self, name: str) -> Path | None:
-        """A path setting, absolute: relative ones count from the working directory of the caller."""
+        """Return an absolute path; a relative one counts from the caller's directory. None where it is unset."""
         value = self.values.get(name)
         return absolute(value, self.cwd) if value else None
 
     def flag(self, name: str) -> bool:
+        """Whether a switch is on: any value but 0, no and false."""
         return self.values.get(name, "") not in ("", "0", "no", "false")
 
     def seconds(self, name: str, default: float) -> float:
-        """A number of seconds above zero. Raises Usage."""
+        """Return a number of seconds above zero. Raises Usage for any other value."""
         value = self.values.get(name)
         if not value:
             return default
@@ -50,19 +52,22 @@ class Settings(NamedTuple):
         except ValueError:
             number = -1.0
         if not 0 < number < 1e9:
-            raise Usage(what=f"{name}={value!r} is no number of seconds", hint=f"unset it, or set {name}={default:g}")
+            raise Usage(
+                what=f"{name}={value!r} is not a number of seconds above 0", hint=f"unset it, or set {name}={default:g}"
+            )
         return number
 
     def number(self, name: str, default: int) -> int:
+        """Return a whole number of at least 1. Raises Usage."""
         return max(1, round(self.seconds(name, default)))
 
     def port(self, name: str) -> int | None:
-        """A port number, or None where it is not set. Raises Usage."""
+        """Return a port number; None where it is unset. Raises Usage for any other value."""
         value = self.values.get(name)
         if not value:
             return None
         if not value.isascii() or not value.isdigit() or not 0 < int(value) < 65536:
-            raise Usage(what=f"{name}={value!r} is no port", hint="1 to 65535, or unset it")
+            raise Usage(what=f"{name}={value!r} is not a port", hint="1 to 65535, or unset it")
         return int(value)
 
     @property
@@ -94,7 +99,7 @@ _WATCHED = ("MAM_STUCK_AFTER_S", "MAM_STALLED_AFTER_S", "MAM_LEASE_TTL_S")
 
 
 def check(settings: Settings) -> Settings:
-    """Read every setting that can be wrong, so that it is refused now and not in the middle of something."""
+    """Return *settings* after reading each one that can be wrong. Raises Usage now, and not in the middle of work."""
     for name in ("MAM_READY_WITHIN_S", "MAM_KEEP_DAYS", "MAM_SESSION_BUSY_RETRY_S", "MAM_LOOP_WAIT_S", *_WATCHED):
         settings.seconds(name, 1)
     settings.port("MAM_BROKER_PORT")
@@ -107,7 +112,7 @@ def check(settings: Settings) -> Settings:
 
 
 def _check_broker(settings: Settings, where: Endpoint) -> None:
-    """Beyond this machine everybody on the way could read and write: only with TLS and with a user."""
+    """Raise Usage for a broker beyond this machine without TLS or without a user: others could read and write."""
     if where.loopback or settings.flag("MAM_BROKER_INSECURE"):
         return
     known = where.user or settings.text("MAM_BROKER_USERS_DIR")
@@ -119,14 +124,14 @@ def _check_broker(settings: Settings, where: Endpoint) -> None:
 
 
 def absolute(value: str, cwd: Path) -> Path:
-    """*value* as an absolute path without `..`, links kept: a name that the user chose stays as chosen."""
+    """Return *value* as an absolute path without `..`. Links are kept, so that a name stays as its user chose it."""
     return Path(os.path.normpath(cwd / Path(value).expanduser() if value.startswith("~") else cwd / value))
 
 
 def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> Settings:
-    """Read the environment, once per process. `.mam.env` is added when the control root is known."""
+    """Read the environment, once a process. `with_env_file` adds `.mam.env` when the control root is known."""
     source = dict(os.environ if environ is None else environ)
-    source["PATH"] = source.get("PATH") or os.defpath  # agents in panes need a shell at least
+    source["PATH"] = source.get("PATH") or os.defpath  # agents in panes need at least a shell
     return Settings(source, source, cwd or _working_directory())
 
 
@@ -136,13 +141,13 @@ def _working_directory() -> Path:
         str(folder).encode()
         return folder
     except UnicodeEncodeError as error:
-        raise Usage(what="the working directory's name is no UTF-8 text", hint="rename it") from error
+        raise Usage(what="the working directory's name is not UTF-8 text", hint="rename it") from error
     except FileNotFoundError as error:
         raise Usage(what="the working directory is gone", hint="cd to a directory that exists") from error
 
 
 def with_env_file(settings: Settings, path: Path) -> Settings:
-    """Add what `.mam.env` says; the environment wins. A missing file is no error, an unreadable one is Usage."""
+    """Add what the file at *path* says; the environment goes before it. Raises Usage for an unreadable file."""
     try:
         text = path.read_text("utf-8")
     except FileNotFoundError:
@@ -152,7 +157,7 @@ def with_env_file(settings: Settings, path: Path) -> Settings:
     said = _parse(text, path)
     for name in PATHS & said.keys():
         if said[name]:
-            said[name] = str(absolute(said[name], path.parent))  # a file means the same from wherever it is read
+            said[name] = str(absolute(said[name], path.parent))  # the file means the same in every directory
     return settings._replace(values={**said, **settings.values})
 
 

@@ -1,5 +1,5 @@
 """
-One control root: made, opened, and the monitor that belongs to it, seen from outside.
+One control root: how it is made and opened, and its monitor as other processes see it.
 
-Read first: context.py is what every verb works with.
+Read first: context.py, which every verb works with.
 """

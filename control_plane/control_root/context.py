@@ -1,4 +1,4 @@
-"""Settings to parts: the one place that picks concrete classes."""
+"""The parts that a verb works with, made of the settings."""
 
 import os
 import shutil
@@ -17,6 +17,8 @@ from mam.control_plane.registry.transactions import Registry
 
 
 class Moved(MamError):
+    """The control root lies elsewhere than where it was made: it was moved or copied."""
+
     root: str
     made_at: str
 
@@ -27,7 +29,7 @@ class Moved(MamError):
 
 
 class Mam:
-    """What every verb works with: settings, places, registry."""
+    """The settings, the places and the registry of one control root. To make one touches no file."""
 
     def __init__(self, settings: Settings, layout: Layout, *, by: str) -> None:
         self.settings = settings
@@ -37,15 +39,15 @@ class Mam:
 
     @classmethod
     def open(cls, *, root: str | None = None, jobs: str | None = None, by: str = "cli") -> "Mam":
-        """Raises NoControlRoot, Usage; the registry itself is not touched yet."""
+        """Find the control root and read its settings. The registry is not opened. Raises NoControlRoot, Usage."""
         first = config.load()
         env_file = layouts.layout(first, root, jobs).env_file
         settings = config.check(config.with_env_file(first, env_file))
-        # Once more: `.mam.env` may name the jobs, logs and sessions of this control root.
+        # The layout is made again, since `.mam.env` may name other places for jobs, logs and sessions.
         return cls(settings, layouts.layout(settings, root, jobs)._replace(env_file=env_file), by=by)
 
     def meta(self, name: str) -> str:
-        """A fixed fact of this control root: fingerprint, control_root, slug. Raises NoRegistry."""
+        """Return a fixed fact of this control root: fingerprint, control_root, slug. Raises NoRegistry."""
         if not self._meta:
             with self.registry.view() as view:
                 rows = view.connection.execute("SELECT name, value FROM meta").fetchall()
@@ -57,21 +59,22 @@ class Mam:
 
     @property
     def fingerprint(self) -> str:
+        """The 12 hex digits that name this control root on the bus. Raises NoRegistry."""
         return self.meta("fingerprint")
 
     def check_place(self) -> None:
-        """Raise Moved where the registry lies elsewhere than it was made."""
+        """Raise Moved where the registry lies elsewhere than where it was made."""
         made_at = self.meta("control_root")
         if Path(made_at).resolve() != self.layout.root.resolve():
             raise Moved(root=str(self.layout.root), made_at=made_at)
 
     @cached_property
     def command(self) -> str:
-        """The absolute path of the `mam` that belongs to the running code."""
+        """The absolute path of the `mam` command that belongs to the running code."""
         return mam_command()
 
     def mux_server(self, kind: str) -> str:
-        """This control root's own server: nothing of another one can share it."""
+        """Return the name of this control root's own server of a multiplexer. No other control root uses it."""
         if kind == "headless":
             return str(self.layout.run / "headless")
         return self.settings.text("MAM_TMUX_SERVER") or f"mam-{self.meta('slug')}-{self.fingerprint[:6]}"
@@ -79,9 +82,9 @@ class Mam:
 
 def mam_command() -> str:
     """
-    The console script of this installation.
+    Return the path of this installation's console script.
 
-    Never `python -m`: in somebody's worktree that would import the worktree's own `mam/`.
+    `python -m` must not be used: in a worktree of MAM it would import that worktree's own code.
     """
     own = Path(sysconfig.get_path("scripts")) / "mam"
     if os.access(own, os.X_OK):

@@ -16,23 +16,23 @@ from mam.wrappers.git import command as git
 from mam.wrappers.git import dotgit
 
 EXCLUDED = (".mam/", ".mam.env")
-PATH_BYTES = 460  # SQLite takes 512, the names of its own files included
-LINKED = ".mam"  # to git a link is no directory
+PATH_BYTES = 460  # SQLite opens paths of at most 512 bytes, and its own files have longer names
+LINKED = ".mam"  # git does not take a link for a directory
 
 
 def fingerprint(root: Path, salt: str) -> str:
-    """12 hex that name a control root on the bus; the salt keeps equal paths on different machines apart."""
+    """Return 12 hex digits that name a control root on the bus. The salt keeps equal paths on two machines apart."""
     return hashlib.sha256(f"{root}\0{salt}".encode() if salt else str(root).encode()).hexdigest()[:12]
 
 
 def make(layout: Layout, *, in_git: bool = True) -> bool:
     """
-    Make the control root; True where it was made, False where it was there. Doing it twice repairs what is missing.
+    Make the control root, or repair what is missing in an old one. Returns whether it was new.
 
-    Raises NoRepository, NetworkFileSystem, and FileRefused where `.mam` cannot be ours.
+    Raises NoRepository, NetworkFileSystem, and FileRefused where `.mam` cannot be used, or has lost its registry.
     """
     if in_git and dotgit.own_dir(layout.root) is None:
-        git.top(layout.root)  # the top of a repository, a bare one too, needs no question
+        git.top(layout.root)  # raises NoRepository; at the top of a repository it is not needed
     _own_folder(layout.mam)
     filesystems.check(layout.mam)
     for folder in (layout.jobs, layout.logs, layout.secrets, layout.run, layout.broker):
@@ -62,12 +62,12 @@ def make(layout: Layout, *, in_git: bool = True) -> bool:
 
 
 def excluded(layout: Layout) -> tuple[str, ...]:
-    """The patterns that keep a control root out of its repository."""
+    """Return the patterns that keep a control root out of its repository's commits."""
     return (*EXCLUDED, LINKED) if layout.mam.is_symlink() else EXCLUDED
 
 
 def slug(root: Path) -> str:
-    """The directory's name as a multiplexer can carry it."""
+    """Return the directory's name with only the characters that a multiplexer allows in a name."""
     return re.sub(r"[^a-z0-9]+", "-", root.name.lower()).strip("-")[:24] or "root"
 
 
@@ -80,7 +80,7 @@ def _own_folder(folder: Path) -> None:
         folder.mkdir(mode=0o700, exist_ok=True)
         owner = folder.stat().st_uid
     except FileExistsError as error:
-        raise FileRefused(path=str(folder), why="it is no directory", hint="move it away") from error
+        raise FileRefused(path=str(folder), why="it is not a directory", hint="move it away") from error
     except OSError as error:
         raise FileRefused(
             path=str(folder), why=error.strerror or str(error), hint="make the directory writable"
@@ -93,7 +93,7 @@ def _own_folder(folder: Path) -> None:
 
 
 def _shield(folder: Path) -> None:
-    """A stub repository inside `.mam`: git leaves it alone then, even in `clean -fdx` and `stash --all`."""
+    """Make a stub repository inside `.mam`, so that even `git clean -fdx` and `git stash --all` leave it alone."""
     stub = folder / ".git"
     for name in ("objects", "refs"):
         (stub / name).mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""The monitor as seen from other processes: is it there, start it, end it."""
+"""The monitor as other processes see it: look whether it runs, start it, end it."""
 
 import os
 from typing import NamedTuple
@@ -14,13 +14,15 @@ from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry import database
 from mam.wrappers import process
 
-# What the monitor inherits: enough to find programs and files, nothing of the pane or agent that started it.
+# The variables that the monitor inherits: enough to find programs and files, and nothing of a pane or an agent.
 _PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ", "USER", "LOGNAME", "SSL_CERT_FILE")
 _OWN_TO_A_PANE = ("MAM_SESSION", "MAM_SESSION_KEY_FILE", "MAM_SPOOL", "MAM_PANE", "MAM_VERSION")
-SAYS_WITHIN_S = 5.0  # who holds the monitor's place, at its start or where its state was damaged
+SAYS_WITHIN_S = 5.0  # within this, a monitor that starts or whose state was damaged says who it is
 
 
 class MonitorFailed(MamError):
+    """The monitor could not be started, or could not be ended."""
+
     why: str
     log: str
 
@@ -30,23 +32,23 @@ class MonitorFailed(MamError):
 
 
 class MonitorStatus(NamedTuple):
-    """What a running monitor says of itself."""
+    """What a running monitor says of itself. *problem* is empty where all is well."""
 
     process: ProcessId
     ready: bool
     version: str
     broker: str
     problem: str
-    stopped: bool = False  # its process stands still: what it said of itself is old
+    stopped: bool = False  # its process was stopped (SIGSTOP), so the other fields are old
 
 
 def look(layout: Layout, *, made_at: str | None = None) -> MonitorStatus | None:
-    """The monitor of this control root, proven alive by pid, start time and boot; None where there is none."""
+    """Return the monitor of this control root; None where none runs. Pid, start time and boot prove that it lives."""
     state = atomic_files.read(layout.monitor_state)
     pid = state.get("pid")
-    here = os.path.realpath(made_at or layout.root)  # one control root may be reached by several paths
+    here = os.path.realpath(made_at or layout.root)  # a control root may have several paths
     if not isinstance(pid, int) or os.path.realpath(str(state.get("root"))) != here:
-        return None  # a copied control root brings the state of its original along
+        return None  # a copied control root holds the state of its original
     named = ProcessId(pid, str(state.get("start")), str(state.get("boot")))
     if not process_identity.alive(named):
         return None
@@ -57,7 +59,7 @@ def look(layout: Layout, *, made_at: str | None = None) -> MonitorStatus | None:
 
 
 def clean_environment(mam: Mam) -> dict[str, str]:
-    """The environment of the monitor: the same from whichever pane, worktree or agent it is started."""
+    """Return the environment of the monitor. It does not depend on the pane, worktree or agent that starts it."""
     environ = mam.settings.environ
     kept = {name: environ[name] for name in _PASSED_ON if name in environ}
     kept |= {k: v for k, v in environ.items() if k.startswith("MAM_") and k not in _OWN_TO_A_PANE}
@@ -66,9 +68,9 @@ def clean_environment(mam: Mam) -> dict[str, str]:
 
 def upgrade(mam: Mam) -> bool:
     """
-    Bring a registry that an older version made to the schema of this one; True where that was done.
+    Migrate a registry that an older version made. Returns whether it was older.
 
-    A monitor that still runs is that version's, and ends first. Raises Busy, RegistryUnusable, MonitorFailed.
+    The old version's monitor is ended first. Raises Busy, RegistryUnusable, MonitorFailed.
     """
     if not database.is_older(mam.layout.database):
         return False
@@ -79,9 +81,9 @@ def upgrade(mam: Mam) -> bool:
 
 def ensure(mam: Mam, *, wait_s: float = 15.0, say: Progress = silent) -> MonitorStatus | None:
     """
-    The running monitor, started where it is missing; None where MAM_NO_SUBSCRIBER_DAEMON forbids a start.
+    Return the running monitor, after starting it where it is missing; None where MAM_NO_SUBSCRIBER_DAEMON forbids that.
 
-    Raises MonitorFailed, and what Mam.check_place raises.
+    Raises MonitorFailed, also where it is not ready after *wait_s*, and what Mam.check_place raises.
     """
     found = look(mam.layout)
     if found is not None and found.ready:
@@ -101,18 +103,18 @@ def ensure(mam: Mam, *, wait_s: float = 15.0, say: Progress = silent) -> Monitor
     except KeyboardInterrupt:
         started = process_identity.of(pid) if pid is not None else None
         if started is not None:
-            ending.end_group(started)  # nobody knows of it yet
+            ending.end_group(started)  # no file names it yet
         raise
 
 
 def _await_ready(mam: Mam, pid: int | None, wait_s: float) -> MonitorStatus:
-    """The monitor as soon as it is ready; *pid* is the one that was started here. Raises MonitorFailed."""
+    """Return the monitor as soon as it is ready. *pid* is the one that was started here. Raises MonitorFailed."""
     log = mam.layout.logs / "monitor.log"
 
     def ready() -> MonitorStatus | None:
         found = look(mam.layout)
         ours_ended = pid is not None and process_identity.start_time(pid) is None
-        # Another one may be there, or about to say so: ours may have lost a race against it.
+        # Another monitor may run or start: the one of here may have lost a race against it.
         if found is None and ours_ended and not locks.is_held(mam.layout.monitor_lock):
             raise MonitorFailed(why=last_line(log), log=str(log))
         return found if found is not None and found.ready else None
@@ -124,7 +126,7 @@ def _await_ready(mam: Mam, pid: int | None, wait_s: float) -> MonitorStatus:
 
 
 def ensure_after(mam: Mam, kept: str, say: Progress) -> MonitorStatus | None:
-    """Like *ensure*, behind a change that is made already: what it raises must not read as if nothing had been."""
+    """Do as *ensure* after a change that was made. Trouble is only told, since an error would deny the change."""
     try:
         known = ensure(mam, say=say)
     except MonitorFailed as error:
@@ -154,14 +156,16 @@ def last_line(path: os.PathLike[str]) -> str:
 
 def end(layout: Layout, *, wait_s: float = 10.0, made_at: str | None = None) -> bool:
     """
-    Ask the monitor to end and wait for it; True where one ran. KILL after *wait_s*: its work survives that.
+    End the monitor: TERM, then KILL after *wait_s*, which its work survives. Returns whether one ran.
 
     Args:
         made_at: Where the control root was when the monitor began, if it was moved since.
+
+    Raises MonitorFailed where it does not end.
     """
 
     def known() -> bool:
-        # One that is just starting, or whose state was damaged, says soon who it is.
+        # A monitor that starts, or whose state was damaged, soon says who it is.
         return look(layout, made_at=made_at) is not None or not locks.is_held(layout.monitor_lock)
 
     wait_until(known, SAYS_WITHIN_S, every_s=0.05)

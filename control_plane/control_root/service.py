@@ -1,4 +1,4 @@
-"""The monitor as a service of the user: a systemd user unit, or a launchd agent. Text first, then its installation."""
+"""The monitor as a service of the user: a systemd user unit, or a launchd agent."""
 
 import plistlib
 import sys
@@ -13,6 +13,8 @@ from mam.wrappers import process
 
 
 class ServiceFailed(MamError):
+    """The session manager refused the service. What was installed before is still installed."""
+
     why: str
 
     code = "service_failed"
@@ -21,7 +23,7 @@ class ServiceFailed(MamError):
 
 
 class Service(NamedTuple):
-    """One file to install, and the commands that make it run and end."""
+    """A file to install, and the commands that start and end its service."""
 
     path: Path
     text: str
@@ -30,14 +32,14 @@ class Service(NamedTuple):
 
 
 def describe(mam: Mam, *, platform: str = sys.platform) -> Service:
-    """The service of one control root; its name holds the fingerprint, so that two never meet."""
+    """Return the service of one control root. Its name holds the fingerprint, so that no two roots share it."""
     home = Path(mam.settings.environ.get("HOME") or "/")
     name = f"mam-{mam.meta('slug')}-{mam.fingerprint[:6]}"
     return _launchd(mam, home, name) if platform == "darwin" else _systemd(mam, home, name)
 
 
 def install(service: Service, *, start: bool) -> None:
-    """Write the file and start it. Raises ServiceFailed, and then what was installed before is left as it was."""
+    """Write the file and start the service. After ServiceFailed, what was installed before is as it was."""
     service.path.parent.mkdir(parents=True, exist_ok=True)
     before = service.path.read_bytes() if service.path.exists() else None
     _write(service.path, service.text.encode())
@@ -46,32 +48,32 @@ def install(service: Service, *, start: bool) -> None:
             process.run(command)
     except MamError as error:
         if before is None:
-            uninstall(service)  # also what was enabled before its start failed
+            uninstall(service)  # it may be enabled, though its start failed
         else:
             _write(service.path, before)
         raise ServiceFailed(why=str(error)) from error
 
 
 def _write(path: Path, content: bytes) -> None:
-    # The session manager reads it at the start of the machine, after crashes as well.
+    # The session manager reads the file when the machine starts, after a crash as well.
     atomic_files.write(path, content, Durability.FILE, mode=0o644, point="service.rename")
 
 
 def uninstall(service: Service) -> bool:
-    """End and remove the service; False where there was none."""
+    """End and remove the service. Returns False where there was none."""
     if not service.path.exists():
         return False
     for command in service.stop:
         try:
             process.run(command, expect=())
         except MamError:
-            pass  # without its manager there is nothing to end
+            pass  # without a session manager nothing runs that could be ended
     service.path.unlink()
     return True
 
 
 def _systemd(mam: Mam, home: Path, name: str) -> Service:
-    # In a command, and there alone, $ stands for a variable.
+    # systemd reads $ as a variable in commands only.
     command = " ".join(_systemd_word(word).replace("$", "$$") for word in _command(mam))
     environment = "".join(f"Environment={_systemd_word(f'{k}={v}')}\n" for k, v in mam.layout.binding().items())
     text = f"""[Unit]
@@ -93,7 +95,7 @@ WantedBy=default.target
 
 
 def _systemd_word(word: str) -> str:
-    """Quoted as systemd reads it: backslashes and quotes escaped, % doubled."""
+    """Return *word* quoted for systemd: backslashes and quotes are escaped, and % is doubled."""
     quoted = word.replace("\\", "\\\\").replace('"', '\\"').replace("%", "%%").replace("\n", "\\n")
     return f'"{quoted}"'
 

@@ -1,11 +1,9 @@
 """
-Exclusive use of agents, in the order in which it was asked for. Standard library only.
+Exclusive use of agents, in the order of the requests. Standard library only.
 
-A ticket wants several resources at once and gets all of them or none, so no two
-holders can wait for each other. An older ticket that waits keeps what it wants
-from younger ones, so nobody waits for ever. A lease ends when its holder says
-so, or when the monitor saw no sign of it for a whole TTL on its own clock;
-then its token is worth nothing any more.
+A ticket asks for several resources and gets all of them or none, so two holders cannot wait for each other. A ticket
+that waits keeps its resources from younger tickets, so no ticket waits for ever. A lease ends when its holder gives it
+back, or when the monitor sees no renewal for a whole TTL on its own clock. Its token is then refused.
 """
 
 import json
@@ -19,11 +17,13 @@ from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import Lease, Ticket
 from mam.control_plane.registry.transactions import Registry, Transaction
 
-AGING_MS = 600_000  # each ten minutes of waiting are worth one step of priority
-SHARE = 0.3  # weight of the newest hold in what is usual
+AGING_MS = 600_000  # ten minutes of waiting count as one step of priority
+SHARE = 0.3  # the weight of the newest lease in the usual time
 
 
 class Fenced(MamError):
+    """The caller's lease has ended, so its protected write was refused."""
+
     resource: str
     holder: str
     token: int
@@ -34,21 +34,23 @@ class Fenced(MamError):
 
 
 def session(name: str) -> str:
-    """The resource that stands for an agent session."""
+    """Return the name of the resource that stands for an agent."""
     return f"session:{name}"
 
 
 class Grant(NamedTuple):
+    """A ticket that gets its resources, and which ones."""
+
     ticket: Ticket
     resources: tuple[str, ...]
 
 
 def assign(waiting: Sequence[Ticket], held: Mapping[str, str], now: int) -> list[Grant]:
     """
-    Which tickets can be granted now. Pure; the same for whoever asks.
+    Return the tickets that can be granted now. A pure function: all callers get the same answer.
 
     Args:
-        held: Resource to holder, of what is taken.
+        held: The holder of each resource that is taken.
     """
     taken = set(held)
     grants = []
@@ -58,7 +60,7 @@ def assign(waiting: Sequence[Ticket], held: Mapping[str, str], now: int) -> list
         chosen = tuple(free[: ticket.count])
         if not taken.intersection(names) and len(chosen) == ticket.count:
             grants.append(Grant(ticket, (*names, *chosen)))
-        taken.update(names, chosen)  # granted, or kept free for this one against all that come behind
+        taken.update(names, chosen)  # granted, or kept free for this ticket against all behind it
     return grants
 
 
@@ -77,7 +79,7 @@ def ask(
     priority: int = 0,
     ttl_s: float,
 ) -> Ticket:
-    """Take a place in the queue; the same ticket twice keeps its place. It may be granted at once."""
+    """Take a place in the queue. A ticket that is there already keeps its place. It may be granted at once."""
     known = tx.ticket(ticket_id)
     if known is not None:
         return known
@@ -91,7 +93,7 @@ def ask(
 
 
 def settle(tx: Transaction) -> list[Grant]:
-    """Grant what can be granted."""
+    """Grant all tickets that can be granted now, and return the grants."""
     now = now_ms()
     held = {lease.resource: lease.holder or "" for lease in tx.leases()}
     grants = assign(tx.waiting(), held, now)
@@ -105,7 +107,7 @@ def settle(tx: Transaction) -> list[Grant]:
 
 
 def tokens(view: View, ticket_id: str) -> dict[str, int] | None:
-    """Resource to token of a granted ticket that still holds all of it; None where it waits or lost something."""
+    """Return the token of each resource of a ticket; None where it waits, or has lost one of them."""
     ticket = view.ticket(ticket_id)
     if ticket is None or ticket.granted is None:
         return None
@@ -119,7 +121,7 @@ def tokens(view: View, ticket_id: str) -> dict[str, int] | None:
 
 
 def check(tx: View, holder: str, mine: Mapping[str, int]) -> None:
-    """To be called inside the transaction of a protected write. Raises Fenced."""
+    """Raise Fenced where a lease has ended. It must be called inside the transaction of the protected write."""
     for resource, token in mine.items():
         lease = tx.lease(resource)
         if lease is None or lease.holder != holder or lease.token != token:
@@ -128,9 +130,9 @@ def check(tx: View, holder: str, mine: Mapping[str, int]) -> None:
 
 def renew(tx: Transaction, ticket_id: str) -> dict[str, int] | None:
     """
-    A sign of life of a ticket's holder, waiting or granted.
+    Note that a ticket's holder lives, while it waits as well as while it holds something.
 
-    Resource to token of what it holds; None while it waits, and where it lost something.
+    Returns the token of each resource; None while the ticket waits, and where it has lost a resource.
     """
     ticket = tx.ticket(ticket_id)
     if ticket is None:
@@ -145,7 +147,7 @@ def renew(tx: Transaction, ticket_id: str) -> dict[str, int] | None:
 
 
 def release(tx: Transaction, ticket_id: str) -> None:
-    """Give back what a ticket holds, or its place in the queue; twice is harmless."""
+    """Give back what a ticket holds, or its place in the queue. Releasing twice is harmless."""
     ticket = tx.ticket(ticket_id)
     if ticket is None:
         return
@@ -158,34 +160,34 @@ def release(tx: Transaction, ticket_id: str) -> None:
 
 
 def release_all(tx: Transaction, holder: str, *, but: str = "") -> None:
-    """Give back all that *holder* has and waits for, whichever process took it, *but* one ticket."""
+    """Give back all that *holder* has and waits for, whichever process took it, except the ticket *but*."""
     for ticket in tx.rows(Ticket, "WHERE holder = ? AND id <> ?", (holder, but)):
         release(tx, ticket.id)
 
 
 def _freed(lease: Lease) -> Lease:
-    """The same resource in nobody's hands. Its token stays: the next grant is a higher one."""
+    """Return the lease without a holder. Its token stays, so that the next grant gets a higher one."""
     held_s = (now_ms() - (lease.since or now_ms())) / 1000
     usual_s = held_s if lease.usual_s is None else (1 - SHARE) * lease.usual_s + SHARE * held_s
     return replace(lease, holder=None, since=None, usual_s=max(0.0, usual_s))
 
 
 class Expired(NamedTuple):
-    """What gave no sign for a TTL: leases, and places in the queue."""
+    """The leases and the places in the queue that were not renewed for a TTL."""
 
     leases: list[Lease]
     tickets: list[Ticket]
 
 
 class Expiry:
-    """The monitor's eye on leases: a holder that gives no sign for a TTL, on this process's own clock, loses them."""
+    """Finds the leases that were not renewed for a TTL, on this process's own clock. For the monitor."""
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
         self._seen: dict[str, tuple[tuple[int, int], float]] = {}
 
     def look(self, view: View) -> Expired:
-        """What is over. A clock of the wall that was set says nothing here."""
+        """Return what has expired since the calls before. A change of the wall clock has no effect."""
         now, before, self._seen = self._clock(), self._seen, {}
 
         def stale(name: str, sign: tuple[int, int], ttl_s: float) -> bool:
@@ -200,7 +202,7 @@ class Expiry:
 
 
 def expire(registry: Registry, over: Expired) -> list[str]:
-    """Free what is over; what was renewed meanwhile stays. Returns words for each that was freed."""
+    """Free what has expired, but for what was renewed meanwhile. Returns a description of each that was freed."""
     gone = []
     with registry.transaction() as tx:
         for seen in over.leases:
@@ -221,7 +223,7 @@ def expire(registry: Registry, over: Expired) -> list[str]:
 
 
 class QueuePlace(NamedTuple):
-    """One ticket that waits: what it still waits for, who has that, and how long it may take."""
+    """One ticket that waits. *waits_for* names the holder of each resource; *expected_s* is None if unknown."""
 
     ticket: Ticket
     waits_for: dict[str, str]
@@ -230,7 +232,7 @@ class QueuePlace(NamedTuple):
 
 
 def queue(view: View, now: int) -> list[QueuePlace]:
-    """The queue in the order in which it will be served."""
+    """Return the tickets that wait, in the order in which they will be served."""
     held = {lease.resource: lease for lease in view.leases()}
     found: list[QueuePlace] = []
     order = sorted(view.waiting(), key=lambda each: (-_urgency(each, now), each.seq))

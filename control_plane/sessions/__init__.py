@@ -1,5 +1,5 @@
 """
-Agents: created, stopped, resumed, and what is known of each.
+Agents: how they are created, stopped and resumed, and what is known about each.
 
-Read first: sessions.py has the verbs, state.py the pure machine.
+Read first: sessions.py creates one, lifecycle.py stops and resumes it, state.py is the pure machine.
 """

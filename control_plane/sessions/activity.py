@@ -1,4 +1,4 @@
-"""Signs of progress that an agent leaves without saying anything: its conversation's files, its worktree's head."""
+"""Signs of progress that an agent leaves in files: its conversation grows, its worktree's head moves."""
 
 from pathlib import Path
 
@@ -9,11 +9,11 @@ from mam.control_plane.registry.records import Session
 from mam.control_plane.sessions import runtime
 from mam.wrappers.git import dotgit
 
-PATHS_KEPT_MS = 60_000  # looking for a conversation's files costs more than looking at them
+PATHS_KEPT_MS = 60_000  # to find the files of a conversation costs more than to look at them
 
 
 class Activity:
-    """What was last seen of each session; looking costs a few file stats, and no process."""
+    """What was last seen of each agent. A look costs a few file stats, and no process."""
 
     def __init__(self, mam: Mam) -> None:
         self._mam = mam
@@ -22,6 +22,7 @@ class Activity:
         self._heads: dict[str, tuple[str, int]] = {}
 
     def forget_but(self, names: set[str]) -> None:
+        """Forget all agents but those in *names*."""
         self._paths = {name: known for name, known in self._paths.items() if name in names}
         self._heads = {name: known for name, known in self._heads.items() if name in names}
         self.trouble = {name: why for name, why in self.trouble.items() if name in names}
@@ -41,7 +42,7 @@ class Activity:
         return max((_changed_at(path) for path in paths), default=0)
 
     def committed_at(self, session: Session, now: int) -> int:
-        """When the head of the session's directory was first seen where it is (ms); 0 before it ever moved."""
+        """Return when the head of the agent's worktree was seen to move (ms since 1970); 0 before it moved."""
         top = dotgit.top_of(Path(session.cwd))
         head = (dotgit.commit_of(top) if top else None) or ""
         known = self._heads.get(session.name)

@@ -1,4 +1,4 @@
-"""Free text for an agent's composer, outside of any job: queued, delivered by its runner, and answered for."""
+"""Free text for an agent's composer, outside of any job: it is queued, and the agent's runner delivers it."""
 
 import json
 import secrets
@@ -20,17 +20,17 @@ from mam.control_plane.sessions.readiness import NotReady
 
 SENT_BYTES = 180_000
 SENT_CHARS = 60_000
-ANSWERED_WITHIN_S = 5.0  # how long after the delivery's own limit its outcome may still come
+ANSWERED_WITHIN_S = 5.0  # the outcome may still come this long after the delivery's own limit
 
 
 class NotDelivered(NotReady):
-    """A runner that does not answer in time; the text may still be typed until its own limit has passed."""
+    """The runner did not answer in time. The text may still be typed until its own limit has passed."""
 
     message = "{session} has not taken the text after {waited_s:g} s"
 
 
 class Delivered(NamedTuple):
-    """What a runner says of a text. *state*: submitted, refused or unknown; *reason* says why, where it was refused."""
+    """What a runner reports of a text. *state* is submitted, refused or unknown; *reason* says why it was refused."""
 
     state: str
     reason: str = ""
@@ -46,7 +46,7 @@ def queue(mam: Mam, name: str, text: str) -> str:
     if not text.strip():
         raise Usage(what="there is nothing to send", hint="give some text, or - to read it from standard input")
     size = len(json.dumps(text, ensure_ascii=False).encode("utf-8", "replace"))
-    if len(text) > SENT_CHARS or size > SENT_BYTES:  # what no message could carry would be tried again and again
+    if len(text) > SENT_CHARS or size > SENT_BYTES:  # too large for a message, it would be tried again for ever
         raise Usage(what=f"{len(text)} characters are too many", hint="write a file and send its path")
     mam.check_place()
     send_id = f"send-{secrets.token_hex(6)}"

@@ -1,4 +1,4 @@
-"""The lives of a session: resumed with its conversation, stopped. One verb at a time begins or ends one."""
+"""The lives of an agent: it is resumed with its conversation, stopped, purged. Only one verb at a time does that."""
 
 import json
 import shlex
@@ -23,10 +23,14 @@ RUNNER_ENDS_S = 8.0  # it ends its agent first, which may take a while of its ow
 
 
 class StillBusy(SessionHasJob):
+    """The agent cannot be stopped without --force, since it has an open job."""
+
     remedy_text = "wait with `mam job wait {job}`, cancel it, or give --force"
 
 
 class PlaceGone(MamError):
+    """The agent's directory does not exist, and a conversation belongs to its directory."""
+
     path: str
     session: str
     hint: str
@@ -38,6 +42,8 @@ class PlaceGone(MamError):
 
 
 class OtherPlace(MamError):
+    """The caller has named another directory than the agent's own."""
+
     session: str
     own: str
     asked: str
@@ -51,9 +57,9 @@ class OtherPlace(MamError):
 
 def resume(mam: Mam, name: str, *, cwd: Path | None = None, rebind: bool = False, say: Progress = silent) -> Session:
     """
-    Bring a session back with its conversation, in its own directory and with its own binding.
+    Start an agent again with its conversation, in its own directory and with its own binding.
 
-    A session that is alive is left alone, but for a new binding with *rebind*.
+    An agent that is alive is left as it is. Only *rebind* gives it a new binding.
 
     Raises: UnknownSession, OtherPlace, OtherBinding, PlaceGone, TreeTaken, TreeUnready, LookFailed.
     """
@@ -81,7 +87,7 @@ def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Progres
     seat = runtime.seat_of(mam, session, cli)
     continued = cli.resume(seat)
     if continued is None and session.conversation:
-        # An id that was never flushed cannot be resumed, and some CLIs refuse it for a new conversation.
+        # A conversation that was never written cannot be resumed, and some CLIs refuse its id for a new one.
         say("no conversation was kept: starting a fresh one")
         session = replace(session, conversation=cli.new_conversation())
         seat = seat._replace(conversation=session.conversation)
@@ -94,7 +100,7 @@ def _resume(mam: Mam, name: str, cwd: Path | None, *, rebind: bool, say: Progres
 
 
 def _way_back(mam: Mam, cwd: str) -> str:
-    """How to have a directory again that is gone: a conversation belongs to its path."""
+    """Return how a directory that is gone can be made again at the same path."""
     with mam.registry.view() as view:
         ours = next((tree for tree in view.rows(Worktree) if Path(cwd).is_relative_to(tree.path)), None)
     if ours is None:
@@ -138,7 +144,7 @@ def _rebound(mam: Mam, name: str) -> Session:
 
 
 def _pane_lives(mam: Mam, session: Session) -> bool:
-    """Whether the pane is there and not dead; True as well where nobody could look."""
+    """Whether the pane exists and its program runs; True as well where its multiplexer did not answer."""
     try:
         panes = runtime.multiplexer(mam, session).panes()
     except LookFailed as error:
@@ -148,7 +154,7 @@ def _pane_lives(mam: Mam, session: Session) -> bool:
 
 
 def _clear_old(mam: Mam, session: Session) -> None:
-    """End what is left of the session's last life: processes proven to be its own, its panes."""
+    """End what is left of the agent's last life: its panes, and processes that are proven to be its own."""
     for left in (runtime.runner_id(session), runtime.agent_id(session)):
         if left is not None and process_identity.alive(left):
             ending.end_group(left)
@@ -159,7 +165,7 @@ def _clear_old(mam: Mam, session: Session) -> None:
 
 
 def _check_place(session: Session, cwd: Path | None, verb: str) -> None:
-    """The directory that a caller names must be the pane's own, wherever the registry lies. Raises OtherPlace."""
+    """Raise OtherPlace where a caller names another directory than the agent's own."""
     if cwd is not None and cwd.resolve() != Path(session.cwd).resolve():
         own = shlex.quote(session.cwd)
         raise OtherPlace(session=session.name, own=own, asked=str(cwd), verb=verb)
@@ -167,7 +173,7 @@ def _check_place(session: Session, cwd: Path | None, verb: str) -> None:
 
 def stop(mam: Mam, name: str, *, cwd: Path | None = None, force: bool = False, say: Progress = silent) -> Session:
     """
-    End the agent and close its pane; the row and the conversation stay. Stopping twice is harmless.
+    End the agent and close its pane. Its record and its conversation stay. Stopping twice is harmless.
 
     Raises: UnknownSession, OtherPlace, OtherBinding; StillBusy where a job is open, unless *force*.
     """
@@ -180,7 +186,7 @@ def stop(mam: Mam, name: str, *, cwd: Path | None = None, force: bool = False, s
 
 
 def _stop(mam: Mam, name: str, *, force: bool, say: Progress) -> Session:
-    # First the word, then the deed: whoever sees the processes end must know that it was wanted.
+    # The record comes first, so that the monitor knows that the end of the processes was wanted.
     with mam.registry.transaction() as tx:
         current = need_session(tx, name)
         job = tx.open_job(name)
@@ -207,10 +213,10 @@ def _stop(mam: Mam, name: str, *, force: bool, say: Progress) -> Session:
 
 def purge(mam: Mam, name: str) -> list[Path]:
     """
-    Remove an ended session for good: its conversation, its key, its row. Its jobs and the audit stay.
+    Remove an ended agent for good: its conversation, its key, its record. Its jobs and the audit stay.
 
-    What was removed is noted in `.mam/run/NAME/purged.json` before it is, so an interrupted purge can be run again.
-    Raises UnknownSession, and SessionAlive for one that was not stopped.
+    `.mam/run/NAME/purged.json` names what is removed, and is written first. An interrupted purge can be run again.
+    Returns the removed files. Raises UnknownSession, and SessionAlive for one that was not stopped.
     """
     with runtime.alone(mam, name):
         with mam.registry.view() as view:
@@ -228,6 +234,6 @@ def purge(mam: Mam, name: str) -> list[Path]:
                 path.unlink(missing_ok=True)
         runtime.remove_files(mam.layout, name)
         with mam.registry.transaction() as tx:
-            tx.drop(session)  # last: while the row is there, the purge can be run again
+            tx.drop(session)  # last, since the purge can be run again while the record is there
         sessions_yaml.write(mam)
         return kept

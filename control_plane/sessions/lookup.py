@@ -1,4 +1,4 @@
-"""A session by its name, and why it cannot be had now."""
+"""An agent's record by its name, and the reasons why an agent cannot take work now."""
 
 from mam.broker.errors import MamError
 from mam.control_plane.registry.queries import View
@@ -6,6 +6,8 @@ from mam.control_plane.registry.records import Session
 
 
 class UnknownSession(MamError):
+    """No agent has this name."""
+
     session: str
 
     code = "unknown_session"
@@ -15,7 +17,7 @@ class UnknownSession(MamError):
 
 
 class SessionBusy(MamError):
-    """The root of what keeps an agent from being had now."""
+    """The root of the reasons why an agent is not free."""
 
     session: str
 
@@ -24,6 +26,8 @@ class SessionBusy(MamError):
 
 
 class SessionHasJob(SessionBusy):
+    """The agent has an open job. It takes one at a time."""
+
     job: str
 
     message = "{session} has a job already: {job}"
@@ -31,13 +35,15 @@ class SessionHasJob(SessionBusy):
 
 
 class SessionGivenAway(SessionBusy):
-    """Another process gave the agent a job between the look and the entry."""
+    """Another process gave the agent a job at the same moment."""
 
     message = "{session} was given another job at the same moment"
     remedy_text = "`mam why {session}` names it: wait for its end, or give the work to another agent"
 
 
 class SessionAlive(SessionBusy):
+    """The agent must be stopped before it can be removed."""
+
     status: str
 
     message = "{session} is alive ({status})"
@@ -45,6 +51,8 @@ class SessionAlive(SessionBusy):
 
 
 class SessionNotRunning(MamError):
+    """The agent was stopped, or has ended."""
+
     session: str
     status: str
 
@@ -54,6 +62,7 @@ class SessionNotRunning(MamError):
 
 
 def need_session(view: View, name: str) -> Session:
+    """Return the record of the agent *name*. Raises UnknownSession."""
     session = view.session(name)
     if session is None:
         raise UnknownSession(session=name)

@@ -1,4 +1,4 @@
-"""Who works in which worktree: one writer each."""
+"""The agents of each worktree. A worktree has at most one that writes."""
 
 from pathlib import Path
 
@@ -8,6 +8,8 @@ from mam.control_plane.registry.records import LIVE, Session
 
 
 class TreeTaken(MamError):
+    """Another agent writes in the worktree already."""
+
     owner: str
     worktree: str
 
@@ -18,6 +20,8 @@ class TreeTaken(MamError):
 
 
 class TreeUnready(MamError):
+    """The worktree is not completely prepared, or its files are gone."""
+
     worktree: str
     state: str
 
@@ -27,19 +31,20 @@ class TreeUnready(MamError):
 
 
 def lives_in(cwd: str, path: str) -> bool:
+    """Whether the directory *cwd* is *path*, or lies below it."""
     return Path(cwd).resolve().is_relative_to(Path(path).resolve())
 
 
 def residents(view: View, path: str) -> list[str]:
-    """Sessions whose directory lies in *path*, whatever their state."""
+    """Return the names of all agents whose directory lies in *path*, in whatever state."""
     return [session.name for session in view.sessions() if lives_in(session.cwd, path)]
 
 
 def check_seat(view: View, session: Session) -> None:
     """
-    Raise TreeTaken where *session* would be a second writer in one worktree, TreeUnready where that is not ready.
+    Raise TreeTaken where *session* would be a second writer in a worktree, and TreeUnready where that is not ready.
 
-    Called in the transaction that lets it begin: of two at once, one wins.
+    It must be called in the transaction that lets the agent begin. Of two agents at once, one then wins.
     """
     if not _writes(session):
         return

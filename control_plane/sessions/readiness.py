@@ -15,7 +15,7 @@ SCREEN_STANDS_MS = 3000
 
 
 class NotReady(MamError):
-    """The root of what a caller awaited of an agent in vain."""
+    """The root of the errors of a caller that has waited in vain for an agent."""
 
     session: str
     waited_s: float
@@ -26,6 +26,8 @@ class NotReady(MamError):
 
 
 class StillStarting(NotReady):
+    """The agent has ended, or its screen shows nothing that its adapter knows."""
+
     status: str
     screen: str
 
@@ -36,7 +38,7 @@ def await_ready(mam: Mam, name: str, *, wait_s: float, say: Progress = silent) -
     """
     Wait until the agent's screen takes a prompt, asks something, or the agent is gone; at most *wait_s*.
 
-    The caller looks at ``status`` and ``screen`` of what comes back.
+    Returns its record. The caller must look at its ``status`` and ``screen``. Raises UnknownSession.
     """
     last = ""
 
@@ -52,7 +54,7 @@ def await_ready(mam: Mam, name: str, *, wait_s: float, say: Progress = silent) -
 
     def settled() -> Session | None:
         session = look()
-        # A screen that asks something may be one that is just being drawn: it counts when it stands.
+        # A screen that asks something may still be being drawn, so it counts after it has stood for a while.
         stands = session.screen == "ready" or now_ms() - (session.screen_at or now_ms()) > SCREEN_STANDS_MS
         shows = session.screen not in (None, "starting", "working") and session.status == "running" and stands
         return session if shows or session.status not in LIVE else None
@@ -62,9 +64,10 @@ def await_ready(mam: Mam, name: str, *, wait_s: float, say: Progress = silent) -
 
 def need_ready(mam: Mam, name: str, *, ready_within_s: float, say: Progress = silent) -> Session:
     """
-    The agent once its screen takes a prompt or asks something; waits MAM_READY_WITHIN_S, else twice *ready_within_s*.
+    Return the agent once its screen takes a prompt or asks something.
 
-    Raises StillStarting where it is gone, or shows nothing that can be recognised.
+    Waits for MAM_READY_WITHIN_S, else for twice *ready_within_s*. Raises UnknownSession, and StillStarting where the
+    agent is gone, or shows nothing that can be recognised.
     """
     wait_s = mam.settings.seconds("MAM_READY_WITHIN_S", max(30.0, ready_within_s * 2))
     began = time.monotonic()

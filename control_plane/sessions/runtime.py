@@ -1,4 +1,4 @@
-"""The seat of a session: its files, its pane, its processes, and where its broker is."""
+"""What belongs to a running agent: its files, its pane, its processes, and its way to the broker."""
 
 import json
 import os
@@ -32,6 +32,8 @@ from mam.wrappers.runner.launch_spec import BrokerRef, LaunchSpec
 
 
 class OtherBinding(MamError):
+    """A variable of the caller names another place than the one that the agent was created with."""
+
     name: str
     asked: str
     session: str
@@ -46,11 +48,11 @@ class OtherBinding(MamError):
 @contextmanager
 def alone(mam: Mam, name: str) -> Generator[None]:
     """
-    One verb at a time ends or begins a life of a session: two resumes would open two panes for one conversation.
+    Be the only verb that begins or ends a life of the agent *name*. Two resumes would open two panes.
 
-    Raises Busy after 30 s.
+    Raises Busy after 30 s, and what Mam.check_place raises.
     """
-    mam.check_place()  # the processes that a copy's rows name belong to the original
+    mam.check_place()  # the records of a copied control root name processes of the original
     run_dir = mam.layout.run_dir(name)
     run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     with locks.hold(run_dir / "life.lock"):
@@ -58,7 +60,7 @@ def alone(mam: Mam, name: str) -> Generator[None]:
 
 
 def new_incarnation(after: str = "") -> str:
-    """A name for one life of a session; it sorts behind *after*, the life before, whatever was done to the clock."""
+    """Return a name for one life of an agent. It sorts behind *after*, the life before, even if the clock was set."""
     try:
         least = int(after.partition("-")[0], 16) + 1
     except ValueError:
@@ -67,6 +69,7 @@ def new_incarnation(after: str = "") -> str:
 
 
 def make_files(layout: Layout, name: str) -> None:
+    """Make the folder, the pipe and the key of an agent where they are missing. Raises OSError."""
     run_dir = layout.run_dir(name)
     (run_dir / "outbox").mkdir(mode=0o700, parents=True, exist_ok=True)
     wake = run_dir / "wake"
@@ -75,10 +78,11 @@ def make_files(layout: Layout, name: str) -> None:
     try:
         keys.create(layout.session_key(name))
     except FileExistsError:
-        pass  # a session of that name was removed half-way: its key serves the new one as well
+        pass  # an agent of that name was removed half-way, and its key serves the new one as well
 
 
 def remove_files(layout: Layout, name: str) -> None:
+    """Remove the key, the pipe and the launch file of an agent. Its folder stays, since it may hold events."""
     layout.session_key(name).unlink(missing_ok=True)
     run_dir = layout.run_dir(name)
     for leftover in ("wake", "launch.json"):
@@ -86,13 +90,13 @@ def remove_files(layout: Layout, name: str) -> None:
 
 
 def seat_of(mam: Mam, session: Session, cli: Adapter) -> Seat:
-    """What an adapter needs to start a session's agent."""
+    """Return what an adapter needs to start this agent."""
     seat = place_of(mam, session)
     return seat._replace(args=[*cli.grants(grant_of(mam, session)), *seat.args])
 
 
 def place_of(mam: Mam, session: Session) -> Seat:
-    """What an adapter needs to look for what a session has kept: without the words that grant it something."""
+    """Return what an adapter needs to find the conversation of this agent. It lacks the arguments that grant access."""
     return Seat(
         name=session.name,
         cwd=Path(session.cwd),
@@ -106,7 +110,7 @@ def place_of(mam: Mam, session: Session) -> Seat:
 
 
 def grant_of(mam: Mam, session: Session) -> Permissions:
-    """What a session's jobs need beyond its own directory: reports, verbs, commits there, and reviews."""
+    """Return what the agent's jobs need beyond its own directory: reports, verbs, commits, and reviews."""
     layout = mam.layout
     write, look = [layout.run_dir(session.name), layout.jobs], []
     if "reviewer" in session.role.split(","):
@@ -118,24 +122,24 @@ def grant_of(mam: Mam, session: Session) -> Permissions:
 
 
 def tag(mam: Mam, session: str) -> str:
-    """What the session's pane carries: unique among all control roots."""
+    """Return the tag of the agent's pane. It is unique among all control roots."""
     return f"{mam.fingerprint}/{session}"
 
 
 def own_pane(mam: Mam, session: Session, panes: Sequence[Pane]) -> Pane | None:
-    """The session's pane among those of its server. By its tag as well: a new server counts from %0."""
+    """Return the agent's pane among *panes*, or None. Id and tag must fit, since a new server counts from %0 again."""
     own = tag(mam, session.name)
     return next((pane for pane in panes if pane.id == session.pane and pane.tag == own), None)
 
 
 def multiplexer(mam: Mam, session: Session) -> Multiplexer:
-    """The multiplexer that the row recorded, not the one that would be chosen today."""
+    """Return the multiplexer that the record names, and not the one that would be chosen today. Raises MuxMissing."""
     return mux_catalog.make(session.mux, session.mux_server, mam.settings.environ, mam.command)
 
 
 def close_panes(mam: Mam, session: Session) -> None:
     """
-    Close every pane of *session*: also one that a verb opened and died before any row could name it.
+    Close every pane of *session*, also one that no record names since its verb died after opening it.
 
     Raises LookFailed.
     """
@@ -145,10 +149,11 @@ def close_panes(mam: Mam, session: Session) -> None:
             if pane.tag == own:
                 mux.close(pane.id, own)
     except MuxGone:
-        pass  # all of them went with it
+        pass  # the panes have ended with their server
 
 
 def broker_ref(mam: Mam) -> BrokerRef:
+    """Return how a runner finds the broker."""
     settings, layout = mam.settings, mam.layout
     url = settings.text("MAM_BROKER_URL")
     if not url:
@@ -165,7 +170,7 @@ def broker_ref(mam: Mam) -> BrokerRef:
 
 def open_pane(mam: Mam, session: Session, launch: Launch, say: Progress) -> Session:
     """
-    Open the pane of a new life and note it in the row; when it raises, no pane is left.
+    Open the pane of a new life, and record it. When it raises, no pane is left.
 
     Raises LookFailed, OSError, and what Registry.transaction raises.
     """
@@ -193,7 +198,7 @@ def open_pane(mam: Mam, session: Session, launch: Launch, say: Progress) -> Sess
             tx.put(opened)
         sessions_yaml.write(mam)
     except BaseException:
-        mux.close(pane.id, tag(mam, session.name))  # a pane that no row names would be nobody's
+        mux.close(pane.id, tag(mam, session.name))  # no record names this pane
         raise
     spool.wake(layout.monitor_wake)
     return opened
@@ -229,18 +234,20 @@ def _spec(mam: Mam, session: Session, launch: Launch) -> LaunchSpec:
 
 
 def alive(session: Session) -> bool | None:
-    """Whether the runner of *session* lives: proof by pid, start time and boot; None before it ever reported."""
+    """Whether the runner of *session* lives, proven by pid, start time and boot; None before its first report."""
     runner = runner_id(session)
     return None if runner is None else process_identity.alive(runner)
 
 
 def runner_id(session: Session) -> ProcessId | None:
+    """Return the runner's process, or None before its first report."""
     if session.pid is None or session.pid_start is None or session.boot_id is None:
         return None
     return ProcessId(session.pid, session.pid_start, session.boot_id)
 
 
 def agent_id(session: Session) -> ProcessId | None:
+    """Return the agent's process, or None before its runner's first report."""
     if session.agent_pid is None or session.agent_start is None or session.boot_id is None:
         return None
     return ProcessId(session.agent_pid, session.agent_start, session.boot_id)
@@ -265,7 +272,7 @@ def look_now(mam: Mam, session: Session) -> tuple[Screen | None, str]:
 
 
 def check_binding(mam: Mam, session: Session) -> None:
-    """Raise OtherBinding where the caller's explicit variables differ from the row's."""
+    """Raise OtherBinding where a variable of the caller differs from the agent's binding."""
     own = json.loads(session.binding)
     for name in BINDING:
         asked = mam.settings.environ.get(name)

@@ -1,4 +1,4 @@
-"""Agent sessions: asked for, made, waited for, spoken to. Their lives begin and end in lives.py."""
+"""The creation of an agent. lifecycle.py resumes and stops it."""
 
 import json
 import os
@@ -21,6 +21,8 @@ from mam.wrappers.mux import catalog as mux_catalog
 
 
 class SessionExists(MamError):
+    """The name belongs to another agent, which may be stopped."""
+
     session: str
     status: str
 
@@ -30,15 +32,19 @@ class SessionExists(MamError):
 
 
 class NoDirectory(MamError):
+    """The directory that the agent is to work in does not exist."""
+
     path: str
 
     code = "no_directory"
     exit_code = 2
-    message = "{path} is no directory"
+    message = "{path} is not a directory"
     remedy_text = "create it first, or correct --cwd"
 
 
 class ProgramNotFound(MamError):
+    """The program of the agent is not installed, or is not on the caller's PATH."""
+
     program: str
 
     code = "agent_program_missing"
@@ -60,9 +66,9 @@ class AgentRequest(NamedTuple):
 
 def create(mam: Mam, wish: AgentRequest, say: Progress = silent) -> Session:
     """
-    Make a session and open its pane; returns as soon as the pane is open (see `await_ready`).
+    Create an agent, and return as soon as its pane is open. `readiness` waits for its screen.
 
-    When it raises nothing is left: no row, no pane, no key.
+    When it raises, nothing is left: no record, no pane, no key.
 
     Raises: BadName, UnknownAgent, NoDirectory, SessionExists, TreeTaken, TreeUnready, MuxMissing,
         ProgramNotFound, LookFailed.
@@ -87,7 +93,7 @@ def create(mam: Mam, wish: AgentRequest, say: Progress = silent) -> Session:
 
 
 def _new_row(mam: Mam, wish: AgentRequest, cli: Adapter, roles: Sequence[str], cwd: Path) -> Session:
-    """The row of a session that begins its first life. Raises MuxMissing."""
+    """Return the record of an agent that begins its first life. Raises MuxMissing."""
     kind = mux_catalog.choose(wish.mux, mam.settings.environ)
     now = now_ms()
     return Session(

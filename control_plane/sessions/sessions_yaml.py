@@ -1,7 +1,7 @@
 """
-agent-sessions.yaml: the sessions for people and scripts to read. The registry is the truth; this is its print.
+agent-sessions.yaml: the agents, for people and scripts to read. It is printed from the registry, which is the truth.
 
-A hand edit counts only through `mam registry import`, which checks it whole.
+An edit by hand counts only through `mam registry import`, which takes it as a whole or refuses it.
 """
 
 import json
@@ -26,6 +26,8 @@ HEADER = "# written by mam; to change a role, edit it here and run: mam registry
 
 
 class ImportRefused(MamError):
+    """The edited file cannot be read, or changes more than roles. Nothing was taken from it."""
+
     path: str
     why: str
 
@@ -36,6 +38,8 @@ class ImportRefused(MamError):
 
 
 class StaleImport(MamError):
+    """The registry has changed since the file was printed. Nothing was taken from it."""
+
     path: str
     found: int
     current: int
@@ -71,7 +75,7 @@ class _File(BaseModel):
 
 
 class _Loader(yaml.SafeLoader):
-    """Refuses what YAML would swallow silently: a key that stands twice."""
+    """Refuses a key that stands twice, which YAML itself would swallow."""
 
     def construct_mapping(self, node: Any, deep: bool = False) -> Any:
         names = [self.construct_object(key, deep=True) for key, _ in node.value]
@@ -93,6 +97,7 @@ _Quoted.add_representer(str, _represent_text)
 
 
 def entry(session: Session) -> dict[str, object]:
+    """Return what the file says of one agent."""
     pane = {"mux": session.mux, "server": session.mux_server, "id": session.pane, "cwd": session.cwd}
     return {
         "name": session.name,
@@ -105,13 +110,13 @@ def entry(session: Session) -> dict[str, object]:
 
 
 def generation(view: View) -> int:
-    """Counts the audited changes of sessions: two equal numbers mean the same content."""
+    """Return the number of the last audited change of agents. Two equal numbers mean the same content."""
     row = view.connection.execute("SELECT coalesce(max(seq), 0) FROM audit WHERE tbl = 'sessions'").fetchone()
     return int(row[0])
 
 
 def write(mam: Mam) -> None:
-    """Print the sessions, under the writers' lock so that an older print never replaces a newer one."""
+    """Print the file under the writers' lock, so that an older print never replaces a newer one. Raises OSError."""
     path = mam.layout.sessions_yaml
     with mam.registry.locked(), mam.registry.view() as view:
         content = {
@@ -127,9 +132,9 @@ def write(mam: Mam) -> None:
 
 def take(mam: Mam, path: Path) -> list[str]:
     """
-    Take edited roles from *path* into the registry; all of them or none. Returns the names that changed.
+    Take the edited roles of *path* into the registry, all of them or none. Returns the names that changed.
 
-    Raises ImportRefused for anything but a role that differs, StaleImport where the registry moved on.
+    Raises ImportRefused where more than roles differs, and StaleImport where the registry has changed since.
     """
     file = _read(path)
     if file.fingerprint != mam.fingerprint:

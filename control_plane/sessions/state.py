@@ -1,4 +1,4 @@
-"""What a runner's messages make of a session and of a delivery: pure functions over rows."""
+"""How a runner's messages change the record of its agent: pure functions."""
 
 from dataclasses import replace
 
@@ -8,13 +8,13 @@ from mam.control_plane.registry.records import LIVE, Session
 
 
 def presence(session: Session, seen: Presence, *, now: int) -> Session:
-    """Note who is there. A presence of another incarnation is old news, whatever it says and whenever it comes."""
+    """Return the record after a presence. One of another incarnation changes nothing, since it is old news."""
     if seen.incarnation != session.incarnation:
         return session
     if not seen.online:
-        # A question, not an answer: the broker may have lost a healthy runner. The monitor looks at the process.
+        # It proves nothing, since the broker may have lost a healthy runner. The monitor looks at the process.
         return replace(session, presence="offline", updated_at=now) if session.presence != "offline" else session
-    # A runner that speaks for the first time was given up too early; `stopped` stays, it was wanted.
+    # A runner that speaks for the first time was given up too early. `stopped` stays, since a person wanted it.
     given_up = session.status == "ended" and session.pid is None
     after = replace(
         session,
@@ -32,10 +32,10 @@ def presence(session: Session, seen: Presence, *, now: int) -> Session:
 
 
 def signal(session: Session, seen: Signal, *, now: int) -> Session:
-    """Note what happened to the agent itself. What an earlier life said may come late, and says nothing of this one."""
+    """Return the record after a signal. One of an earlier life changes nothing: it came late."""
     if seen.incarnation is not None and seen.incarnation != session.incarnation:
         return session
-    # Where the runner was found dead before its last words were read, they still say how the agent ended.
+    # The last words of a runner tell how the agent ended, even where its death was seen before they were read.
     unexplained = session.status == "ended" and session.exit_code is None
     if seen.name == "agent_exited" and (session.status in LIVE or unexplained):
         return replace(
@@ -55,5 +55,5 @@ def signal(session: Session, seen: Signal, *, now: int) -> Session:
 
 
 def shows(session: Session, seen: Signal) -> bool:
-    """Whether what a runner saw on the screen is of this life of the session, and of an agent that lives."""
+    """Whether a screen signal is of this life of the agent, and the agent lives."""
     return session.status in LIVE and seen.incarnation in (None, session.incarnation)
