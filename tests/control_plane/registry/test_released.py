@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from mam.control_plane.config import settings as config
-from mam.control_plane.config.settings import Layout
+from mam.control_plane.config import layout as layouts
+from mam.control_plane.config.layout import Layout
+from mam.control_plane.config.settings import Settings
 from mam.control_plane.registry import database, migrations, rebuild, schema
 from mam.control_plane.registry.records import RECORDS
 from tests.control_plane.registry import later
@@ -21,7 +22,7 @@ def layout(folder: Path) -> Layout:
     """Where the files of a control root at *folder* lie; the folder is made."""
     (folder / ".mam").mkdir(parents=True)
     environ = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
-    return config.layout(config.Settings(environ, environ, folder), str(folder))
+    return layouts.layout(Settings(environ, environ, folder), str(folder))
 
 
 @pytest.fixture
