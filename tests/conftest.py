@@ -18,6 +18,7 @@ import pytest
 
 from mam.broker.errors import MamError
 from mam.control_plane.sessions import lifecycle
+from tests.proof import pytest_configure as pytest_configure
 from tests.support import FIGURES, Root, until
 from tests.support.desk import Desk
 from tests.support.panes import Panes

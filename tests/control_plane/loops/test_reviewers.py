@@ -10,6 +10,7 @@ from mam.control_plane.control_root.context import Mam
 from mam.control_plane.leases import leases
 from mam.control_plane.loops import reviewers as loop_reviewers
 from mam.control_plane.loops.lease import ReviewerLease
+from mam.control_plane.sessions import lifecycle
 from tests.control_plane.loops.test_review_trees import a_loop
 from tests.support.desk import Desk
 
@@ -37,6 +38,21 @@ def test_whoever_writes_is_not_picked_to_review_it(mam: Mam) -> None:
     hold(mam, "c", "d")
 
     assert pick(mam, 1, without="a") == ["b"]
+
+
+@pytest.mark.req("M101")
+def test_a_reviewer_of_another_kind_joins_the_pool_and_keeps_its_conversation_when_it_is_stopped(
+    desk: Desk, mam: Mam
+) -> None:
+    desk.session("e", agent="opencode", role="reviewer", conversation="ses_1")
+    assert pick(mam, 5) == ["a", "b", "c", "d", "e"]
+
+    lifecycle.stop(mam, "e")
+
+    with mam.registry.view() as view:
+        stopped = view.session("e")
+        assert stopped is not None and "e" not in loop_reviewers.pool_of(view)
+    assert (stopped.status, stopped.conversation) == ("stopped", "ses_1")
 
 
 @pytest.mark.req("M86")

@@ -23,6 +23,12 @@ _ONLY_1 = "tests/wrappers/git/test_hooks.py::test_only_the_value_1_allows_it"
 _PURGED = "tests/control_plane/sessions/test_purge.py::test_only_the_sessions_own_conversation_goes"
 _REALLY_WORKS = f"{_BINDING}::test_a_row_says_where_the_agent_really_works"
 
+_POOL = (
+    "tests/control_plane/loops/test_reviewers.py::"
+    "test_a_reviewer_of_another_kind_joins_the_pool_and_keeps_its_conversation_when_it_is_stopped"
+)
+_PROVEN = "tests/test_requirements.py::test_in_ci_a_line_is_proven_only_by_a_test_that_passed"
+
 
 def _place(name: str, old: str, new: str) -> Mutant:
     return Mutant(
@@ -178,5 +184,37 @@ ROWS = (
         "cwd=str(cwd),",
         'cwd=str(next((each for each in (cwd, *cwd.parents) if (each / ".git").exists()), cwd)),',
         (_REALLY_WORKS,),
+    ),
+    Mutant(
+        "stop-conversation",
+        "M53, M101: a stopped agent keeps its conversation",
+        "control_plane/sessions/lifecycle.py",
+        'status="stopped", ended_reason="stopped", presence=None',
+        'status="stopped", ended_reason="stopped", conversation=None, presence=None',
+        (_POOL,),
+    ),
+    Mutant(
+        "pool-kind",
+        "M101: a reviewer of any kind joins the pool",
+        "control_plane/loops/reviewers.py",
+        'if s.status in LIVE and role in s.role.split(",")',
+        'if s.status in LIVE and role in s.role.split(",") and s.agent != "opencode"',
+        (_POOL,),
+    ),
+    Mutant(
+        "proof-skipped",
+        "M109: a skipped test proves no line",
+        "tests/proof.py",
+        'report.when == "call" and report.passed and',
+        'report.when == "call" and not report.failed and',
+        (_PROVEN,),
+    ),
+    Mutant(
+        "proof-fails",
+        "M109: in CI a line without a proof fails the run",
+        "tests/proof.py",
+        "            session.exitstatus = pytest.ExitCode.TESTS_FAILED\n",
+        "            pass\n",
+        (_PROVEN,),
     ),
 )
