@@ -1,7 +1,7 @@
 """All mutations: what each rule's tests must notice."""
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.rows import delivery, envelope, jobs, leases, loops, registry, rules, sessions
+from tests.mutants.rows import adapters, delivery, envelope, jobs, leases, loops, registry, rules, sessions
 
 ROWS: tuple[Mutant, ...] = (
     *jobs.ROWS,
@@ -11,5 +11,6 @@ ROWS: tuple[Mutant, ...] = (
     *envelope.ROWS,
     *registry.ROWS,
     *delivery.ROWS,
+    *adapters.ROWS,
     *rules.ROWS,
 )
