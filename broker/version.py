@@ -1,3 +1,3 @@
 """The one place that holds the version of the running code (never an environment variable)."""
 
-VERSION = "0.1.0"
+VERSION = "0.2.0.dev0"

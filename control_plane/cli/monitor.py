@@ -36,9 +36,9 @@ def _once(words: list[str]) -> int:
         found = reconcile.compare(mam, view, world)
     for mux, server in world.dark:
         say(f"{mux} ({server}) did not answer: nothing is said of its panes")
-    rows = [[drift.kind, drift.code, drift.subject, drift.text, drift.next] for drift in found]
+    rows = [[drift.code, drift.subject, drift.text, drift.next] for drift in found]
     text = (
-        tables.table(("KIND", "CODE", "SUBJECT", "WHAT", "NEXT"), rows)
+        tables.table(("CODE", "SUBJECT", "WHAT", "NEXT"), rows)
         if rows
         else "registry and world agree" + (", as far as could be looked at" if world.dark else "")
     )
