@@ -1,5 +1,5 @@
 """
-The database of one control root: records, transactions, audit log; the only writer of state.
+The database of one control root: records, transactions, audit log. All state is written here.
 
-Read first: records.py has the columns, transactions.py the one way to change them.
+Read first: records.py has the columns, transactions.py is the only way to change them.
 """

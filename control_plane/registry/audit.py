@@ -1,4 +1,4 @@
-"""audit.jsonl: the audit as lines that can be searched, each chained to the one before."""
+"""audit.jsonl: the audit as lines of text, each chained to the one before."""
 
 import base64
 import hashlib
@@ -23,10 +23,10 @@ _START = "0" * 64
 
 class AuditLog:
     """
-    Appends what the registry's audit and events hold beyond the last line. Only the monitor writes it.
+    Appends to the log what the registry's audit and events hold beyond its last line. Only the monitor may write it.
 
-    Nothing is touched before the first export: a second monitor, which is about to be refused, would take a line that
-    the first one is just writing for a torn one, and cut it off.
+    Before the first export, the file is not touched. A second monitor that is about to be refused would else take a
+    line that the first one is writing for a torn one, and cut it off.
     """
 
     def __init__(self, path: Path) -> None:
@@ -35,7 +35,7 @@ class AuditLog:
         self._chain = ""
 
     def export(self, view: View) -> None:
-        """Write what is new. Raises OSError where the disk refuses; the next call goes on from there."""
+        """Write what is new. Raises OSError where the disk refuses; the next call goes on after that."""
         if not self._chain:
             self._audit_seq, self._event_seq, self._chain, self._end = _resume(self._path)
         while rows := rows_after(view.connection, self._audit_seq, BATCH):
@@ -47,7 +47,7 @@ class AuditLog:
         self._note_position()
 
     def _note_position(self) -> None:
-        """Say now and then how far the log is known, so that the next monitor need not read it from its beginning."""
+        """Note from time to time where the log ends, so that the next monitor need not read it from its beginning."""
         if self._end - self._noted > NOTE_EVERY_BYTES:
             write_json(
                 position_file(self._path),
@@ -67,7 +67,7 @@ class AuditLog:
         try:
             fault_points.point("audit.append")
             written = os.write(descriptor, data)
-            if written != len(data):  # a full disk takes a part: leave no half line behind
+            if written != len(data):  # a full disk takes only a part, and no half line may stay
                 os.ftruncate(descriptor, os.fstat(descriptor).st_size - written)
                 raise OSError(28, "the audit log could not be written whole", str(self._path))
             self._end = os.fstat(descriptor).st_size
@@ -77,21 +77,21 @@ class AuditLog:
 
 
 def add_entry(connection: sqlite3.Connection, by: str, table: str, key: str, row: Mapping[str, Any] | None) -> None:
-    """Audit one changed row, in the transaction that changes it; None where it was dropped."""
+    """Audit one changed row, in the transaction that changes it. A *row* of None says that it was deleted."""
     text = None if row is None else json.dumps(row, ensure_ascii=False)
     query = "INSERT INTO audit (at, by, tbl, key, row) VALUES (?, ?, ?, ?, ?)"
     connection.execute(query, (now_ms(), by, table, key, text))
 
 
 def rows_after(connection: sqlite3.Connection, seq: int, limit: int = -1) -> list[dict[str, Any]]:
-    """Audited changes behind number *seq*, as entries of the log."""
+    """Return the audited changes behind number *seq*, as entries of the log. A negative *limit* means all."""
     query = "SELECT seq, at, by, tbl, key, row FROM audit WHERE seq > ? ORDER BY seq LIMIT ?"
     names = ("a", "at", "by", "t", "k", "row")
     return [dict(zip(names, row, strict=True)) for row in connection.execute(query, (seq, limit))]
 
 
 def events_after(connection: sqlite3.Connection, seq: int, limit: int = -1) -> list[dict[str, Any]]:
-    """Stored events behind number *seq*, as entries of the log."""
+    """Return the stored events behind number *seq*, as entries of the log. A negative *limit* means all."""
     found = View(connection).events(after=seq, limit=limit)
     return [
         {"e": event["seq"], "event": {**event, "wire": base64.b64encode(event["wire"]).decode()}} for event in found
@@ -99,12 +99,12 @@ def events_after(connection: sqlite3.Connection, seq: int, limit: int = -1) -> l
 
 
 def link(before: str, text: str) -> str:
-    """The chain value of a line: a change anywhere makes every later value wrong."""
+    """Return the chain value of a line. A change anywhere makes every later value wrong."""
     return hashlib.sha256(f"{before} {text}".encode("utf-8", "replace")).hexdigest()
 
 
 class Line(NamedTuple):
-    """One line of the log: what it says, or in words why nobody should believe it."""
+    """One line of the log. *damage* says in words why it must not be believed; it is empty for a sound line."""
 
     number: int
     entry: dict[str, Any]
@@ -113,9 +113,9 @@ class Line(NamedTuple):
 
 def read(path: Path) -> Iterator[Line]:
     """
-    The lines of the log in order, each checked against the one before; a torn last line is left out.
+    Yield the lines of the log in order, each checked against the one before. A torn last line is left out.
 
-    A line whose content was changed is damaged; where the chain value itself was, the next line is named as well.
+    A line whose content was changed is damaged. Where its chain value was changed, the next line is damaged as well.
     """
     before = _START
     with path.open("rb") as file:
@@ -127,17 +127,18 @@ def read(path: Path) -> Iterator[Line]:
             try:
                 entry = json.loads(text)
             except (ValueError, RecursionError):
-                entry, damage = {}, "it is no JSON"
+                entry, damage = {}, "it is not JSON"
             yield Line(number, entry if isinstance(entry, dict) else {}, damage)
             before = seen
 
 
 def position_file(log: Path) -> Path:
+    """Return the file that notes how far the log is known."""
     return log.with_name(f".{log.name}.position")
 
 
 def _resume(path: Path) -> tuple[int, int, str, int]:
-    """Where the log ends: the last audit and event numbers, the chain, the size; a torn last line is cut off."""
+    """Return the last audit and event number, the chain, and the size of the log. Cuts off a torn last line."""
     audit_seq, event_seq, chain, end = _known(path)
     try:
         with path.open("rb") as file:
@@ -148,7 +149,7 @@ def _resume(path: Path) -> tuple[int, int, str, int]:
                 seen, _, text = line.decode("utf-8", "replace").rstrip("\n").partition(" ")
                 entry = json.loads(text)
                 if not isinstance(entry, dict):
-                    raise ValueError("it is no entry")
+                    raise ValueError("it is not an entry")
                 chain = seen
                 audit_seq = entry.get("a", audit_seq)
                 event_seq = entry.get("e", event_seq)
@@ -156,7 +157,7 @@ def _resume(path: Path) -> tuple[int, int, str, int]:
     except FileNotFoundError:
         return 0, 0, _START, 0
     except (ValueError, RecursionError):
-        # A whole line that is none: somebody edited. Keep what they left, and go on behind the last good line.
+        # A line without an entry was edited by hand. A copy is kept, and the log goes on behind the last good line.
         shutil.copy2(path, path.with_name(f"{path.name}.damaged-{now_ms()}"))
     if end < path.stat().st_size:
         with path.open("r+b") as file:
@@ -165,7 +166,7 @@ def _resume(path: Path) -> tuple[int, int, str, int]:
 
 
 def _known(path: Path) -> tuple[int, int, str, int]:
-    """The noted position, where the log still has just that line ending there; else its beginning."""
+    """Return the noted position where a line with that chain value still ends there; else the log's beginning."""
     noted = atomic_files.read(position_file(path))
     audit_seq, event_seq, chain, end = (noted.get(name) for name in ("a", "e", "chain", "end"))
     if not (isinstance(audit_seq, int) and isinstance(event_seq, int) and isinstance(end, int)):

@@ -1,4 +1,4 @@
-"""The database file: opened, made, brought to this version. Standard library only."""
+"""The database file: how it is opened, made, and brought to this version. Standard library only."""
 
 import os
 import sqlite3
@@ -12,6 +12,8 @@ from mam.control_plane.registry import migrations, schema
 
 
 class NoRegistry(MamError):
+    """The database file does not exist. Where the audit log does, it was lost and can be made again."""
+
     path: str
     hint: str
 
@@ -22,13 +24,15 @@ class NoRegistry(MamError):
 
 
 def none_at(path: Path) -> NoRegistry:
-    """The error for a registry that is not there: was it lost, its audit log tells."""
+    """Return the error for a registry that does not exist. Its audit log tells whether it was lost."""
     lost = path.with_name("audit.jsonl").exists()
     hint = "`mam registry rebuild` makes it again from its log" if lost else "`mam init` in the repository makes one"
     return NoRegistry(path=str(path), hint=hint)
 
 
 class SchemaMismatch(MamError):
+    """The registry was made by an older or a newer version. It was not touched."""
+
     found: int
     known: int
     hint: str
@@ -40,6 +44,8 @@ class SchemaMismatch(MamError):
 
 
 class RegistryUnusable(MamError):
+    """SQLite cannot read or write the registry: it is damaged, or the disk refuses."""
+
     path: str
     why: str
 
@@ -49,7 +55,7 @@ class RegistryUnusable(MamError):
 
 
 def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """A connection as every user of the registry has it; the caller closes it."""
+    """Return a connection with the settings that every user of the registry needs. The caller must close it."""
     mode = "ro" if read_only else "rw"
     connection = sqlite3.connect(f"file:{quote(str(path))}?mode={mode}", uri=True, timeout=30, isolation_level=None)
     if not read_only:
@@ -60,7 +66,7 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 
 def open_at(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """Open a registry of exactly this schema. Raises NoRegistry, RegistryUnusable, SchemaMismatch."""
+    """Return a connection to a registry of this schema. Raises NoRegistry, RegistryUnusable, SchemaMismatch."""
     if not path.exists():
         raise none_at(path)
     try:
@@ -77,7 +83,7 @@ def open_at(path: Path, *, read_only: bool) -> sqlite3.Connection:
 
 
 def version(connection: sqlite3.Connection, path: Path) -> int:
-    """The schema of an open database. Raises RegistryUnusable for an empty file: SQLite would take it for a new one."""
+    """Return the schema of an open database. Raises RegistryUnusable for an empty file, which SQLite takes for new."""
     found = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if found < 1:
         connection.close()
@@ -86,7 +92,7 @@ def version(connection: sqlite3.Connection, path: Path) -> int:
 
 
 def is_older(path: Path) -> bool:
-    """Whether there is a registry of an older version; False as well where it cannot be read: others say that."""
+    """Whether there is a registry of an older version. False where it cannot be read, since other calls raise."""
     try:
         connection = connect(path, read_only=True)
         try:
@@ -99,11 +105,11 @@ def is_older(path: Path) -> bool:
 
 def migrate(path: Path, backups: Path) -> bool:
     """
-    Bring an older database to this version, after a backup; True where something was done.
+    Bring an older database to this version, after a backup. Returns whether it was older.
 
-    Each step is one transaction: what raises leaves the schema that it began with.
+    Each step is one transaction. A step that raises leaves the schema that it began with.
 
-    For `daemon.upgrade` alone, under the writers' lock. Raises RegistryUnusable.
+    Only `monitor_process.upgrade` may call it, under the writers' lock. Raises RegistryUnusable.
     """
     connection = connect(path, read_only=False)
     try:
@@ -127,8 +133,8 @@ def fresh(partial: Path, version: int | None = None) -> sqlite3.Connection:
 
 
 def install(connection: sqlite3.Connection, partial: Path, target: Path) -> None:
-    """Close what `fresh` made and put it at its place in one step."""
-    connection.execute("PRAGMA journal_mode = DELETE")  # one file: nothing of it may lie in a log beside it
+    """Close the database that `fresh` made, and put it in its place in one step."""
+    connection.execute("PRAGMA journal_mode = DELETE")  # so that no part of it lies in a log beside it
     connection.close()
     fault_points.point("database.install")
     partial.replace(target)

@@ -1,9 +1,9 @@
 """
-`mam registry rebuild`: the registry made again from its audit log, for a database that is lost or damaged.
+`mam registry rebuild`: make a lost or damaged registry again from its audit log.
 
-Every audited row and every event is replayed in order, in the schema that the log had there: where the log says that
-a newer one begins, its migration runs on what was replayed so far. What was merely observed (screens, times of
-heartbeats) is not in the log; it is seen anew.
+Every audited row and every event is replayed in order, in the schema that the log has there. Where the log says that a
+newer schema begins, its migration runs on what was replayed so far. The log does not hold what was merely observed
+(screens, times of heartbeats); the monitor sees it anew.
 """
 
 import base64
@@ -31,6 +31,8 @@ SAID_EVERY = 20_000
 
 
 class RebuildRefused(MamError):
+    """The registry was not rebuilt. The old one is where it was."""
+
     root: str
     why: str
     hint: str
@@ -41,6 +43,8 @@ class RebuildRefused(MamError):
 
 
 class AuditDamaged(MamError):
+    """A line of the audit log was changed or torn, and --past-damage was not given."""
+
     line: int
     path: str
     why: str
@@ -51,7 +55,7 @@ class AuditDamaged(MamError):
 
 
 class Rebuilt(NamedTuple):
-    """What a rebuild did. *salvaged* counts what only the old database still held."""
+    """What a rebuild did. *salvaged* counts the rows and events that only the old database held."""
 
     rows: int
     events: int
@@ -62,11 +66,11 @@ class Rebuilt(NamedTuple):
 
 def rebuild(layout: Layout, *, past_damage: bool = False, say: Progress = silent) -> Rebuilt:
     """
-    Replay `audit.jsonl` into a new database; the old files are set aside under `.mam/backups`, never removed.
+    Replay `audit.jsonl` into a new database. The old files are set aside under `.mam/backups`, and never removed.
 
-    Until the last step nothing is changed. Raises RebuildRefused while a monitor
-    runs, where there is no log or where a line fits no schema that this version knows, SchemaMismatch for a log
-    of a newer version, Busy, AuditDamaged unless *past_damage*.
+    Nothing is changed before the last step. Raises RebuildRefused while a monitor runs, and where there is no log or a
+    line of it fits no schema of this version; SchemaMismatch for a log of a newer version; AuditDamaged unless
+    *past_damage*; Busy.
     """
     if not layout.audit.exists():
         raise RebuildRefused(root=str(layout.root), why=f"there is no {layout.audit}", hint="copy a backup, if any")
@@ -217,7 +221,7 @@ def _fits(shapes: Mapping[str, Shape], table: str, content: dict[str, Any] | Non
 
 
 def _left_in(path: Path, replay: _Replay) -> list[dict[str, Any]]:
-    """What the old database holds beyond the log, as far as it can still be read."""
+    """Return what the old database holds beyond the log, as far as it can be read."""
     found: list[dict[str, Any]] = []
     with suppress(sqlite3.DatabaseError):
         old = database.connect(path, read_only=True)
@@ -230,7 +234,7 @@ def _left_in(path: Path, replay: _Replay) -> list[dict[str, Any]]:
 
 
 def _set_aside(layout: Layout, place: Path) -> list[Path]:
-    """Copies of the old files first, then they make room: a crash in between loses nothing, nor does the next try."""
+    """Copy the old files, then move them away. A crash in between loses nothing, and the next try does not either."""
     folder = layout.mam / "backups"
     folder.mkdir(mode=0o700, exist_ok=True)
     stamp = now_ms()
@@ -243,7 +247,7 @@ def _set_aside(layout: Layout, place: Path) -> list[Path]:
 
 
 def _move(database_file: Path, place: Path) -> None:
-    """A database and the log beside it, to where the next try looks for both."""
+    """Move a database and the logs beside it to the place where the next try looks for them."""
     for suffix in ("", "-wal", "-shm"):
         fault_points.point("rebuild.move")
         if (path := Path(f"{database_file}{suffix}")).exists():

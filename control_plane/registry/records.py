@@ -1,4 +1,4 @@
-"""The rows of the registry, frozen: a change is a new row. Standard library only."""
+"""The records of the registry. They are frozen: a change is a new record. Standard library only."""
 
 from dataclasses import dataclass, fields
 from typing import Annotated, Any, ClassVar
@@ -11,40 +11,45 @@ OPEN = ("queued", "waiting_local_directory", "dispatched", "running")
 PRESUMED = ("agent_blocked", "timed_out", "lost")
 FINAL = ("reported", "cancelled")
 
-# Session states. `ended`: the agent or its runner is gone without being asked to go.
+# States of an agent. `ended` means that the agent or its runner has gone without being asked to.
 LIVE = ("starting", "running")
 
 
-_COLUMNS: dict[str, tuple[str, ...]] = {}  # asked for with every row: looked up once
+_COLUMNS: dict[str, tuple[str, ...]] = {}  # looked up once, since every row needs it
 
 
 @dataclass(frozen=True)
 class Row:
+    """A record: one row of *table*, known by its *key*. Its fields are the columns, in their order."""
+
     table: ClassVar[str]
     key: ClassVar[tuple[str, ...]]
 
     @classmethod
     def columns(cls) -> tuple[str, ...]:
+        """Return the names of the columns."""
         if cls.table not in _COLUMNS:
             _COLUMNS[cls.table] = tuple(field.name for field in fields(cls))
         return _COLUMNS[cls.table]
 
     @classmethod
     def path_columns(cls) -> dict[str, bool]:
-        """The columns that may hold paths; True for those that hold them inside JSON."""
+        """Return the columns that may hold paths; True stands for those that hold them inside JSON."""
         kinds = {field.name: getattr(field.type, "__metadata__", ()) for field in fields(cls)}
         return {name: "paths in JSON" in kind for name, kind in kinds.items() if kind}
 
     def values(self) -> tuple[Any, ...]:
+        """Return the values in the order of the columns."""
         return tuple(getattr(self, name) for name in self.columns())
 
     def key_text(self) -> str:
+        """Return the key as the audit names it."""
         return "/".join(str(getattr(self, name)) for name in self.key)
 
 
 @dataclass(frozen=True)
 class Session(Row):
-    """One agent instance. *binding* and *args* are JSON texts; times are ms since 1970, by our own clock."""
+    """One agent. *binding* and *args* are JSON texts. Times are ms since 1970, by the clock of this machine."""
 
     table: ClassVar[str] = "sessions"
     key: ClassVar[tuple[str, ...]] = ("name",)
@@ -86,7 +91,7 @@ class Job(Row):
     """
     One unit of delegated work. *late* marks a report that came after a presumed end.
 
-    A review belongs to a *loop* and is bound to (*base_sha*, *head_sha*); its report named *seen_sha*.
+    A review belongs to a *loop*, and is about the commits (*base_sha*, *head_sha*). Its report named *seen_sha*.
     """
 
     table: ClassVar[str] = "jobs"
@@ -124,15 +129,19 @@ class Job(Row):
 
     @property
     def brief_path(self) -> str:
+        """The file of the brief."""
         return f"{self.folder}/brief.md"
 
     @property
     def report_path(self) -> str:
+        """The file that the agent must write its report to."""
         return f"{self.folder}/{self.session}-reports/report-final.md"
 
 
 @dataclass(frozen=True)
 class Attempt(Row):
+    """One try to have a job done, and how far its prompt and its agent have come. Times are ms since 1970."""
+
     table: ClassVar[str] = "attempts"
     key: ClassVar[tuple[str, ...]] = ("job", "attempt")
 
@@ -155,7 +164,7 @@ class Attempt(Row):
 
 @dataclass(frozen=True)
 class OutboxMessage(Row):
-    """An outbox row: something the monitor has to tell a runner until it is confirmed."""
+    """A message that the monitor must send to a runner until the runner confirms it."""
 
     table: ClassVar[str] = "outbox"
     key: ClassVar[tuple[str, ...]] = ("id",)
@@ -172,7 +181,7 @@ class OutboxMessage(Row):
 
 @dataclass(frozen=True)
 class Finding(Row):
-    """Something that a person should know; it goes away when it is true no longer."""
+    """Something that a person should know. It is removed when it is no longer true."""
 
     table: ClassVar[str] = "findings"
     key: ClassVar[tuple[str, ...]] = ("code", "subject")
@@ -185,7 +194,7 @@ class Finding(Row):
 
 @dataclass(frozen=True)
 class Worktree(Row):
-    """A work tree that MAM made: preparing → ready → removing → removed. *new_branch*: the branch was made with it."""
+    """A worktree that MAM made: preparing → ready → removing → removed. *new_branch* says the same of its branch."""
 
     table: ClassVar[str] = "worktrees"
     key: ClassVar[tuple[str, ...]] = ("name",)
@@ -204,7 +213,7 @@ class Worktree(Row):
 
 @dataclass(frozen=True)
 class Loop(Row):
-    """One review loop. *checkpoint* is the state machine's own state as JSON; the other columns are for looking at."""
+    """One review loop. *checkpoint*, as JSON, is the state of its machine; the other columns only show it."""
 
     table: ClassVar[str] = "loops"
     key: ClassVar[tuple[str, ...]] = ("id",)
@@ -238,7 +247,7 @@ class Loop(Row):
 
 @dataclass(frozen=True)
 class StepMark(Row):
-    """A side effect of a loop: `begun` was written before it, `done` after it."""
+    """A side effect of a loop. `begun` is written before it, and `done` after it."""
 
     table: ClassVar[str] = "steps"
     key: ClassVar[tuple[str, ...]] = ("loop", "step")
@@ -253,9 +262,9 @@ class StepMark(Row):
 @dataclass(frozen=True)
 class Lease(Row):
     """
-    Who has a resource for itself. *token* grows with every grant; *renewals* with every sign of its holder.
+    The holder of a resource. *token* grows with every grant, and *renewals* with every sign of its holder.
 
-    *usual_s* is how long it was held lately, a moving average.
+    *usual_s* is a moving average of how long the resource is held.
     """
 
     table: ClassVar[str] = "leases"
@@ -272,7 +281,7 @@ class Lease(Row):
 
 @dataclass(frozen=True)
 class Ticket(Row):
-    """A place in the queue: all of *names* and *count* of *pool* (JSON lists), at once or not at all."""
+    """A place in the queue. It asks for all *names* and *count* of *pool* (JSON lists), at once or not at all."""
 
     table: ClassVar[str] = "tickets"
     key: ClassVar[tuple[str, ...]] = ("id",)
@@ -293,7 +302,7 @@ class Ticket(Row):
 
 @dataclass(frozen=True)
 class Question(Row):
-    """What an agent asks of a person in the middle of a job; *fallback* answers it when *timeout_s* is over."""
+    """A question of an agent to a person during a job. *fallback* becomes the answer after *timeout_s*."""
 
     table: ClassVar[str] = "questions"
     key: ClassVar[tuple[str, ...]] = ("id",)

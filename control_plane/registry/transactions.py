@@ -1,9 +1,8 @@
 """
-Transactions and views of the registry; the only module that writes state. Standard library only.
+Transactions and views of the registry. Standard library only.
 
-Writers, from any process, take one file lock around each short transaction:
-SQLite below 3.51.3 can corrupt a WAL when two connections write and checkpoint
-at once. Readers open read-only, so that they never checkpoint.
+Each writer, in any process, takes one file lock around each short transaction: SQLite below 3.51.3 can corrupt a WAL
+when two connections write and checkpoint at once. Readers open the file read-only, so that they never checkpoint.
 """
 
 import os
@@ -23,12 +22,12 @@ LOCK_WAIT_S = 30.0
 
 
 class Transaction(View):
-    """Changes that all happen or none; each is written to the audit in the same commit."""
+    """Changes that happen all or not at all. Each changed record enters the audit in the same commit."""
 
     def __init__(self, connection: sqlite3.Connection, by: str) -> None:
         super().__init__(connection)
         self._by = by
-        # Rows read or put in this transaction: nobody else can change them while it holds the lock.
+        # The rows that were read in this transaction. No other process can change them while it holds the lock.
         self._rows: dict[tuple[str, tuple[object, ...]], Row | None] = {}
 
     def _one(self, kind: type[R], *key: object) -> R | None:
@@ -54,6 +53,7 @@ class Transaction(View):
         audit.add_entry(self.connection, self._by, row.table, row.key_text(), content)
 
     def drop(self, row: Row) -> None:
+        """Delete *row*; nothing happens where it is not there."""
         self._forget(row)
         where = " AND ".join(f"{name} = ?" for name in row.key)
         key = tuple(getattr(row, name) for name in row.key)
@@ -61,7 +61,7 @@ class Transaction(View):
             audit.add_entry(self.connection, self._by, row.table, row.key_text(), None)
 
     def observe(self, row: Row, **seen: object) -> None:
-        """Note what was merely seen (times, screens): not audited, since the events themselves are kept."""
+        """Change columns that hold what was seen (times, screens). This is not audited, since the events are kept."""
         self._forget(row)
         where = " AND ".join(f"{name} = ?" for name in row.key)
         sets = ", ".join(f"{name} = ?" for name in seen)
@@ -69,6 +69,7 @@ class Transaction(View):
         self.connection.execute(f"UPDATE {row.table} SET {sets} WHERE {where}", (*seen.values(), *key))
 
     def set_meta(self, name: str, value: str) -> None:
+        """Set a fact of the control root."""
         self.connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
         audit.add_entry(self.connection, self._by, "meta", name, {"name": name, "value": value})
 
@@ -80,7 +81,7 @@ class Transaction(View):
 
     @contextmanager
     def savepoint(self) -> Generator[None]:
-        """What happens inside is undone on a raise; the rest of the transaction stays."""
+        """Undo what happened inside where it raises. The rest of the transaction stays."""
         self.connection.execute("SAVEPOINT one")
         try:
             yield
@@ -93,7 +94,11 @@ class Transaction(View):
 
 
 class Registry:
-    """The registry of one control root. Cheap to make; opens nothing until asked."""
+    """
+    The registry of one control root. It opens no file before its first use.
+
+    Any number of processes may use it at once. With *keep_open* it keeps its writing connection, as the monitor needs.
+    """
 
     def __init__(self, path: Path, lock: Path, *, by: str, keep_open: bool = False) -> None:
         self.path = path
@@ -105,7 +110,7 @@ class Registry:
     @contextmanager
     def view(self) -> Generator[View]:
         """
-        A consistent read-only view.
+        Read from one consistent state, whatever is written meanwhile.
 
         Raises NoRegistry, SchemaMismatch, RegistryUnusable.
         """
@@ -119,15 +124,16 @@ class Registry:
             connection.close()
 
     def watch(self) -> View:
-        """A view that stays open and sees each later commit; the caller closes its connection."""
+        """Return a view that stays open and sees each later commit. The caller must close its connection."""
         return View(database.open_at(self.path, read_only=True))
 
     @contextmanager
     def transaction(self) -> Generator[Transaction]:
         """
-        One short write transaction; a raise inside leaves everything as it was.
+        Change the registry in one short transaction. Where the body raises, everything is as it was.
 
-        Raises Busy after 30 s, NoRegistry, SchemaMismatch, RegistryUnusable.
+        Raises Busy after 30 s, NoRegistry, SchemaMismatch, RegistryUnusable, and sqlite3.IntegrityError where a rule of
+        the schema forbids a change.
         """
         with self.locked():
             connection = self._writer or database.open_at(self.path, read_only=False)
@@ -138,7 +144,7 @@ class Registry:
                 connection.execute("COMMIT")
                 fault_points.point("registry.committed")
             except sqlite3.IntegrityError:
-                raise  # a rule of the schema: the caller knows which
+                raise  # a rule of the schema, which the caller knows
             except sqlite3.DatabaseError as error:
                 raise RegistryUnusable(path=str(self.path), why=str(error)) from error
             finally:
@@ -165,13 +171,14 @@ class Registry:
             os.close(descriptor)
 
     def close(self) -> None:
+        """Close the writing connection that *keep_open* has kept."""
         if self._writer is not None:
             with self.locked():
                 self._writer.close()
                 self._writer = None
 
     def backup(self, target: Path) -> None:
-        """A consistent copy in one file, while others go on. Raises RegistryUnusable, also where *target* exists."""
+        """Write a consistent copy to *target* while others go on. Raises RegistryUnusable, also if it exists."""
         connection = database.open_at(self.path, read_only=True)
         try:
             with self.locked():
@@ -183,7 +190,7 @@ class Registry:
             connection.close()
 
     def create(self, **meta: str) -> None:
-        """Make the database where there is none. Safe when two do it at once: the second finds it made."""
+        """Make the database where there is none. Two processes may call it at once: the second finds it made."""
         with self.locked():
             if self.path.exists():
                 return

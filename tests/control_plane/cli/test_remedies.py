@@ -120,4 +120,6 @@ def test_a_named_command_of_git_exists_and_has_these_options(command: str) -> No
     usage = said.stdout + said.stderr
     assert usage.startswith("usage: "), usage
     known = rest[:1] if verb in ("worktree", "submodule") else []
-    assert all(word in usage.replace("[no-]", "") for word in [*known, *(each for each in rest if each[0] == "-")])
+    options = [each for each in rest if each.startswith("--")]
+    options += [f"-{letter}" for each in rest if re.fullmatch("-[a-z]+", each) for letter in each[1:]]
+    assert all(word in usage.replace("[no-]", "") for word in [*known, *options])
