@@ -8,7 +8,6 @@ import json
 import os
 import random
 import secrets
-import shutil
 import sys
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import replace
@@ -23,6 +22,7 @@ from tests.support import FIGURES, Root, until
 from tests.support.desk import Desk
 from tests.support.panes import Panes
 from tests.support.road import Road
+from tests.support.services import need
 from tests.support.stage import REVIEWERS, Stage
 
 MamError.strict = True  # an error that is raised with a missing or an unknown keyword is a TypeError here
@@ -30,13 +30,13 @@ MamError.strict = True  # an error that is raised with a missing or an unknown k
 AMBIENT = ("WORKSPACE_ROOT", "AGENT_SESSIONS_YAML", "DELEGATE_JOB_LOGS_DIR", "TMUX", "TMUX_PANE", "CLAUDECODE")
 
 
-STARTS_PROCESSES = {"make_root", "shared_root", "built", "panes", "tmux_panes", "headless_panes"}
+STARTS_PROCESSES = {"make_root", "shared_root", "built", "embedded", "panes", "tmux_panes", "headless_panes"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test that asks for a fixture which starts processes is marked `end_to_end`; others say so themselves."""
     for item in items:
-        if STARTS_PROCESSES & set(getattr(item, "fixturenames", ())):
+        if STARTS_PROCESSES & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("live"):
             item.add_marker(pytest.mark.end_to_end)
 
 
@@ -58,16 +58,8 @@ def scrub(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
     monkeypatch.setenv("GIT_CONFIG_SYSTEM", os.devnull)
 
 
-def need(program: str) -> None:
-    """Skip at home where *program* is missing; in CI it is a failure."""
-    if shutil.which(program) is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{program} is missing in CI")
-        pytest.skip(f"{program} is not installed")
-
-
 @pytest.fixture
-def needs() -> Callable[[str], None]:
+def needs() -> Callable[[str], str]:
     """Asks for a program: a skip at home where it is missing, a failure in CI."""
     return need
 
@@ -101,7 +93,7 @@ def desk(tmp_path: Path) -> Desk:
 
 
 @pytest.fixture
-def panes(tmp_path: Path, needs: Callable[[str], None]) -> Iterator[Panes]:
+def panes(tmp_path: Path, needs: Callable[[str], str]) -> Iterator[Panes]:
     """A tmux server of this test's own."""
     needs("tmux")
     folder = tmp_path / "panes"

@@ -25,10 +25,10 @@ from mam.broker.nats import process as nats_server
 from mam.wrappers.process import spawn
 from tests.broker.nats.container import ContainerRig
 from tests.support import until
+from tests.support.services import need
 
 LONG_S = 60.0  # only a broken claim waits this long
 FINGERPRINT = "0123456789ab"
-MOSQUITTO = Path("/usr/sbin/mosquitto")
 
 
 class Inbox:
@@ -177,8 +177,7 @@ class MosquittoRig:
     name = "mosquitto"
 
     def __init__(self, base: Path) -> None:
-        if not MOSQUITTO.exists():
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no {MOSQUITTO}")
+        self._program = need("mosquitto")
         self._port = _free_port()
         self._config = base / "mosquitto.conf"
         self._config.write_text(f"listener {self._port} 127.0.0.1\nallow_anonymous true\npersistence false\n")
@@ -199,7 +198,7 @@ class MosquittoRig:
 
     def restart(self) -> None:
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen([MOSQUITTO, "-c", self._config], stdout=log, stderr=log)
+            self._process = subprocess.Popen([self._program, "-c", self._config], stdout=log, stderr=log)
         until(self._listens, "mosquitto")
 
     def _listens(self) -> bool:
@@ -217,8 +216,16 @@ def _container(base: Path) -> ContainerRig:
     return ContainerRig(base, _free_port(), FINGERPRINT)
 
 
+REAL = pytest.mark.end_to_end
+
+
 @pytest.fixture(
-    params=[MemoryRig, NatsRig, MosquittoRig, _container], ids=["memory", "nats", "mosquitto", "nats-docker"]
+    params=[
+        pytest.param(MemoryRig, id="memory"),
+        pytest.param(NatsRig, id="nats", marks=REAL),
+        pytest.param(MosquittoRig, id="mosquitto", marks=REAL),
+        pytest.param(_container, id="nats-docker", marks=REAL),
+    ]
 )
 def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryRig | NatsRig | MosquittoRig | ContainerRig]:
     mine = request.param(tmp_path)

@@ -17,7 +17,7 @@ def _panes(kind: str, tmp_path: Path) -> Iterator[Panes]:
 
 
 @pytest.fixture(params=["tmux", "headless"])
-def panes(request: pytest.FixtureRequest, tmp_path: Path, needs: Callable[[str], None]) -> Iterator[Panes]:
+def panes(request: pytest.FixtureRequest, tmp_path: Path, needs: Callable[[str], str]) -> Iterator[Panes]:
     """Each kind of multiplexer in turn."""
     if request.param == "tmux":
         needs("tmux")
@@ -25,7 +25,7 @@ def panes(request: pytest.FixtureRequest, tmp_path: Path, needs: Callable[[str],
 
 
 @pytest.fixture
-def tmux_panes(tmp_path: Path, needs: Callable[[str], None]) -> Iterator[Panes]:
+def tmux_panes(tmp_path: Path, needs: Callable[[str], str]) -> Iterator[Panes]:
     needs("tmux")
     yield from _panes("tmux", tmp_path)
 

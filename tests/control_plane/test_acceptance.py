@@ -19,7 +19,7 @@ WORK = "git -c user.name=w -c user.email=w@localhost commit -q --allow-empty -m"
 
 
 @pytest.fixture(params=["headless", "tmux"])
-def place(request: pytest.FixtureRequest, make_root: Callable[..., Root], needs: Callable[[str], None]) -> Root:
+def place(request: pytest.FixtureRequest, make_root: Callable[..., Root], needs: Callable[[str], str]) -> Root:
     """A control root whose multiplexer server runs already, started by somebody without any of our variables."""
     if request.param == "tmux":
         needs("tmux")

@@ -12,7 +12,7 @@ SHORT = soak.Wish(seed=2058, length_s=18.0, agents=4, jobs=24, strikes_a_minute=
 
 
 @pytest.fixture
-def busy_root(make_root: Callable[..., Root], needs: Callable[[str], None]) -> Iterator[Root]:
+def busy_root(make_root: Callable[..., Root], needs: Callable[[str], str]) -> Iterator[Root]:
     needs("tmux")
     root = make_root()
     try:

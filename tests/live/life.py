@@ -19,6 +19,7 @@ from mam.agents.stand_in.server import ModelStandIn
 from mam.broker.envelope.signing import unverified_body
 from mam.control_plane.sessions import runtime
 from tests.support import Root, git, until
+from tests.support.services import unavailable
 
 # The caller's own accounts and settings reach no agent that a test starts.
 AMBIENT = ("ANTHROPIC_", "CLAUDE_", "CODEX_", "OPENAI_", "OPENCODE_", "XDG_", "IS_SANDBOX")
@@ -35,9 +36,7 @@ def program(name: str, package: str = "") -> str:
             carried.chmod(carried.stat().st_mode | stat.S_IXUSR)
         found = str(carried)
     if found is None:
-        if os.environ.get("CI"):
-            pytest.fail(f"{name} is missing in CI")
-        pytest.skip(f"{name} is not installed")
+        unavailable(f"{name} is not installed")
     return found
 
 
@@ -52,7 +51,7 @@ def model(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModelStandIn]:
 
 @pytest.fixture
 def bare(
-    request: pytest.FixtureRequest, needs: Callable[[str], None], make_root: Callable[..., Root], model: ModelStandIn
+    request: pytest.FixtureRequest, needs: Callable[[str], str], make_root: Callable[..., Root], model: ModelStandIn
 ) -> Root:
     """
     A control root in tmux and an empty home: its agents have no account, and no model but the stand-in.

@@ -48,7 +48,7 @@ GROK = ("-m", "standin-model")
 @pytest.fixture
 def shop(
     make_root: Callable[..., Root],
-    needs: Callable[[str], None],
+    needs: Callable[[str], str],
     model: ModelStandIn,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

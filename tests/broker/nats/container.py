@@ -1,6 +1,5 @@
 """nats-docker/ as one more bus: its image, its users, TLS; only port and certificate are the test's."""
 
-import os
 import shutil
 import subprocess
 import sysconfig
@@ -10,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import docker
-import pytest
 from docker.errors import DockerException
 from filelock import FileLock
 from testcontainers.core.container import DockerContainer
@@ -19,6 +17,7 @@ from mam.broker.bus.mqtt import MqttBus
 from mam.broker.bus.protocol import Bus, Will
 from mam.broker.bus.url import Endpoint
 from mam.broker.envelope.topics import root
+from tests.support.services import unavailable
 
 SOURCE = Path(__file__).parents[3] / "nats-docker"
 IMAGE = "mam-nats:test"
@@ -31,7 +30,7 @@ def engine() -> "docker.DockerClient":
         client = docker.from_env()
         client.ping()
     except DockerException as error:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(f"no Docker engine answers: {error}")
+        unavailable(f"no Docker engine answers: {error}")
     return client
 
 

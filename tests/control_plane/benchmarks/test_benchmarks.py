@@ -4,7 +4,6 @@ Every benchmark at a small size: it still runs, and what it measures still happe
 No time is judged here; a benchmark itself raises NotMeasured where its figure would stand for nothing.
 """
 
-import shutil
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -42,8 +41,8 @@ def test_a_benchmark_measures_something_and_says_all_of_its_lines(name: str) -> 
 
 
 @pytest.mark.live
-@pytest.mark.skipif(not shutil.which("tmux"), reason="there is no tmux here")
-def test_a_look_over_real_panes_finds_each_agent_in_its_own() -> None:
+def test_a_look_over_real_panes_finds_each_agent_in_its_own(needs: Callable[[str], str]) -> None:
+    needs("tmux")
     (one_look, _) = look.look(agents=3, jobs=20, mux="tmux", idle_s=IDLE_S)
 
     assert ", 0 differences, " in one_look.value

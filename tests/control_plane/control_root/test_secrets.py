@@ -125,7 +125,7 @@ def test_no_secret_shows_in_a_whole_life(
     make_root: Callable[..., Root],
     processes: Processes,
     tmp_path: Path,
-    needs: Callable[[str], None],
+    needs: Callable[[str], str],
     figure: Figure,
 ) -> None:
     needs("tmux")
@@ -191,7 +191,7 @@ def test_the_password_of_ones_own_broker_shows_nowhere_but_where_its_user_put_it
     own_broker: Callable[[str], int],
     processes: Processes,
     tmp_path: Path,
-    needs: Callable[[str], None],
+    needs: Callable[[str], str],
     figure: Figure,
     where: str,
 ) -> None:

@@ -15,6 +15,7 @@ import pytest
 from mam.broker.bus.protocol import Message
 from mam.broker.nats import process as nats_server
 from tests.support import Root, until
+from tests.support.services import need
 
 README = Path(__file__).parents[3] / "README.md"
 
@@ -29,11 +30,7 @@ def free_port() -> int:
 @pytest.fixture
 def mosquitto(tmp_path: Path) -> Iterator[Callable[..., int]]:
     """Starts a real mosquitto on loopback and ends it afterwards; returns its port."""
-    program = shutil.which("mosquitto", path=f"{os.environ['PATH']}:/usr/sbin")
-    if program is None:
-        if os.environ.get("CI"):
-            pytest.fail("mosquitto is missing in CI")
-        pytest.skip("mosquitto is not installed")
+    program = need("mosquitto")
     children: list[subprocess.Popen[bytes]] = []
 
     def start(*lines: str) -> int:

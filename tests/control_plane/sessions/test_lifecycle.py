@@ -96,7 +96,7 @@ def test_every_part_of_a_session_can_be_gone_before_it_is_stopped(root: Root) ->
     assert root.session("writer").status == "stopped"
 
 
-def test_a_workspace_server_is_never_shared(make_root: Callable[..., Root], needs: Callable[[str], None]) -> None:
+def test_a_workspace_server_is_never_shared(make_root: Callable[..., Root], needs: Callable[[str], str]) -> None:
     needs("tmux")
     one, two = make_root("a/same", mux="tmux"), make_root("b/same", mux="tmux")
     one.agent()
@@ -108,7 +108,7 @@ def test_a_workspace_server_is_never_shared(make_root: Callable[..., Root], need
 
 
 def test_attach_shows_the_agents_pane_in_a_terminal_until_its_person_leaves(
-    make_root: Callable[..., Root], needs: Callable[[str], None]
+    make_root: Callable[..., Root], needs: Callable[[str], str]
 ) -> None:
     needs("tmux")
     root = make_root(mux="tmux")
@@ -139,7 +139,7 @@ def test_attach_shows_the_agents_pane_in_a_terminal_until_its_person_leaves(
 
 
 def test_a_pane_whose_number_another_agent_has_now_is_never_taken_for_the_old_ones(
-    make_root: Callable[..., Root], needs: Callable[[str], None]
+    make_root: Callable[..., Root], needs: Callable[[str], str]
 ) -> None:
     needs("tmux")
     root = make_root(mux="tmux")

@@ -36,7 +36,7 @@ END = b"\x1b[201~"
 
 
 @pytest.fixture
-def tmux_root(make_root: Callable[..., Root], needs: Callable[[str], None]) -> Root:
+def tmux_root(make_root: Callable[..., Root], needs: Callable[[str], str]) -> Root:
     needs("tmux")
     return make_root(mux="tmux")
 
@@ -187,7 +187,7 @@ class TestEnvironment:
 
     @pytest.mark.parametrize("mux", ["tmux", "headless"])
     def test_what_a_caller_exported_reaches_the_agent_that_it_makes_and_no_other(
-        self, make_root: Callable[..., Root], needs: Callable[[str], None], mux: str
+        self, make_root: Callable[..., Root], needs: Callable[[str], str], mux: str
     ) -> None:
         if mux == "tmux":
             needs("tmux")
@@ -210,7 +210,7 @@ class TestEnvironment:
         assert "API_TOKEN" not in self.agent_environ(root, "third")
 
     def test_a_control_root_deep_down_has_agents_all_the_same(
-        self, make_root: Callable[..., Root], needs: Callable[[str], None]
+        self, make_root: Callable[..., Root], needs: Callable[[str], str]
     ) -> None:
         """Seven variables and the command line carry its path."""
         needs("tmux")
@@ -261,7 +261,7 @@ class TestDelivery:
 
     @pytest.mark.parametrize("mux", ["tmux", "headless"])
     def test_a_draft_in_the_composer_is_left_alone_and_named(
-        self, make_root: Callable[..., Root], needs: Callable[[str], None], mux: str
+        self, make_root: Callable[..., Root], needs: Callable[[str], str], mux: str
     ) -> None:
         if mux == "tmux":
             needs("tmux")

@@ -109,7 +109,7 @@ class TestPanes:
     @pytest.mark.req("M27", "M29", "M43", "M44")
     @pytest.mark.parametrize("mux", ["headless", "tmux"])
     def test_a_creator_is_bound_to_the_main_checkout_and_starts_no_monitor(
-        self, make_root: Callable[..., Root], needs: Callable[[str], None], tmp_path: Path, mux: str
+        self, make_root: Callable[..., Root], needs: Callable[[str], str], tmp_path: Path, mux: str
     ) -> None:
         if mux == "tmux":
             needs("tmux")
