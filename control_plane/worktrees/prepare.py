@@ -190,7 +190,9 @@ def _planned(mam: Mam, wish: WorktreeRequest, before: Worktree | None) -> Worktr
         with mam.registry.transaction() as tx:
             tx.put(row)
     except sqlite3.IntegrityError as error:
-        raise BranchTaken(branch=branch, why="another worktree has its path or its branch", hint="--branch") from error
+        raise BranchTaken(
+            branch=branch, why="another worktree has its path or its branch", hint="give another --branch"
+        ) from error
     fault_points.point("worktree.row")
     return row
 
@@ -205,7 +207,7 @@ def _tree(mam: Mam, row: Worktree, say: Progress) -> bool:
                 raise PathTaken(path=str(path), why="it is a worktree of another repository", hint="give --path")
             if entry.branch != row.branch:
                 why = f"the worktree {row.name} is on {entry.branch or 'no branch'}"
-                raise BranchTaken(branch=row.branch, why=why, hint=f"git -C {path} switch {row.branch}")
+                raise BranchTaken(branch=row.branch, why=why, hint=f"`git -C {path} switch {row.branch}`")
             return False
         if entry is not None:
             git_worktrees.check_unlocked(entry)

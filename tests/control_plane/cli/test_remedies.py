@@ -16,6 +16,8 @@ from mam.control_plane.cli.base import Parser
 from tests.control_plane.cli.test_errors import ROOMS
 
 NAMED = re.compile(r"`((?:mam|git) [^`]*)`")
+# A text that is itself a command, as the next step that `mam why` names; maybe with another one behind it.
+WHOLE = re.compile(r"^(mam [a-z].*?)(?:, .*| && .*|; .*)?$")
 # What stands in a command for several words, or for one of several verbs.
 MEANINGS = {
     "{noun}": "status",
@@ -28,7 +30,7 @@ PARTS = ("mam loop run --test CMD",)
 
 
 def texts(path: Path) -> list[str]:
-    """All string literals of a module; what an f-string fills in stays in braces."""
+    """All string literals of a module but its own docstring; what an f-string fills in stays in braces."""
     tree = ast.parse(path.read_text("utf-8"))
     joined = [node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)]
     parts = {id(part) for node in joined for part in ast.walk(node) if part is not node}
@@ -36,7 +38,8 @@ def texts(path: Path) -> list[str]:
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in parts:
             found.append(node.value)
-    return found
+    own = ast.get_docstring(tree, clean=False)
+    return [text for text in found if text != own]
 
 
 def _shown(part: ast.expr) -> str:
@@ -48,7 +51,7 @@ def _shown(part: ast.expr) -> str:
 def commands() -> list[str]:
     """Every command that an error, a finding, an explanation or a docstring names."""
     said = [text for room in ROOMS for path in Path(room.__path__[0]).rglob("*.py") for text in texts(path)]
-    found = {command for text in said for command in NAMED.findall(text)}
+    found = {command for text in said for command in (*NAMED.findall(text), *WHOLE.findall(text))}
     for start, verbs in VERBS.items():
         for command in [each for each in found if each.startswith(start)]:
             found.remove(command)
