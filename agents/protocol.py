@@ -1,11 +1,11 @@
 """
 The AgentCli protocol: what MAM must know of one agent CLI.
 
-An adapter is a module with these names (or an object; the catalog does not
-care). It describes and reads; it starts nothing and writes nothing. AgentCli
-holds what every adapter must have. The capabilities below it are optional:
-an adapter has one if it has that function, and MAM asks by isinstance. What
-is added later becomes a capability, so that an older package still fits.
+An adapter is a module or an object with these names. It describes and reads; it
+must start nothing and write nothing. AgentCli holds what every adapter must
+have. The capabilities below it are optional: an adapter has one if it has that
+function, and MAM asks by isinstance. What is added later becomes a capability,
+so that an older package still fits.
 """
 
 import enum
@@ -15,9 +15,9 @@ from typing import NamedTuple, Protocol, runtime_checkable
 
 
 class ScreenState(enum.Enum):
-    """What a screen says that the agent is doing. A screen raises questions; it never decides."""
+    """What the agent is doing, as its screen shows it. A screen may be wrong, so it decides nothing alone."""
 
-    STARTING = "starting"  # nothing that can be recognised yet
+    STARTING = "starting"  # nothing on it can be recognised yet
     READY = "ready"  # takes a prompt
     WORKING = "working"  # a turn is under way
     ASKING = "asking"  # a permission is waited for
@@ -27,14 +27,14 @@ class ScreenState(enum.Enum):
 
 
 class Screen(NamedTuple):
-    """The visible text of a pane, the pane's title, and whether the terminal brackets pastes."""
+    """The visible text of a pane, and the pane's title."""
 
     text: str
     title: str = ""
 
 
 class Seat(NamedTuple):
-    """Where one agent session sits."""
+    """Everything that an adapter may need to know of one agent."""
 
     name: str
     cwd: Path
@@ -47,7 +47,7 @@ class Seat(NamedTuple):
 
 
 class Permissions(NamedTuple):
-    """Folders and files that an agent must reach so that its jobs can be done, whatever guards it."""
+    """Folders and files that an agent must be able to reach for its jobs, whatever sandbox it has."""
 
     # for the programs that it starts, MAM's verbs, git and tests among them
     write: Sequence[Path]
@@ -65,6 +65,13 @@ class Launch(NamedTuple):
 
 
 class AgentCli(Protocol):
+    """
+    What every adapter must have.
+
+    Its functions may read the files of the CLI, and must change nothing. border.py turns what they raise into a typed
+    error.
+    """
+
     # the catalog's name for it
     name: str
     # seconds from start to a screen that takes a prompt, on a slow machine

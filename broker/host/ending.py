@@ -1,4 +1,4 @@
-"""Ending processes of ours: asked first, killed where they do not listen, and only where they are proven to be ours."""
+"""The end of processes: they are asked first, and killed where they do not listen. Each must be proven to be MAM's."""
 
 import os
 import signal
@@ -13,6 +13,8 @@ EVERY_S = 0.01
 
 
 class DoesNotEnd(MamError):
+    """A process still runs after SIGKILL. It hangs in the kernel, for example in a dead file system."""
+
     pid: int
 
     code = "does_not_end"
@@ -22,12 +24,12 @@ class DoesNotEnd(MamError):
 
 def end_process(process: ProcessId, *, wait_s: float = 5.0) -> bool:
     """
-    End one process: SIGTERM, then SIGKILL after *wait_s* seconds; return when it has ended.
+    End one process and wait for its end: SIGTERM, then SIGKILL after *wait_s* seconds.
 
-    True where it ran; False where pid, start time and boot prove that it had ended already.
+    Returns whether it ran. Nothing is signalled where pid, start time and boot prove that it had ended already.
 
     Raises:
-        DoesNotEnd: It runs still, *wait_s* seconds after SIGKILL.
+        DoesNotEnd: It still runs *wait_s* seconds after SIGKILL.
     """
     for name in (signal.SIGTERM, signal.SIGKILL):
         if not process_identity.alive(process):
@@ -35,7 +37,7 @@ def end_process(process: ProcessId, *, wait_s: float = 5.0) -> bool:
         try:
             os.kill(process.pid, name)
         except (ProcessLookupError, PermissionError):
-            pass  # it ended meanwhile, or became another user's: looking tells
+            pass  # it has ended meanwhile, or another user owns the pid now; the wait below tells
         if wait_until(lambda: not process_identity.alive(process), wait_s, every_s=EVERY_S):
             return True
     raise DoesNotEnd(pid=process.pid)
@@ -45,15 +47,15 @@ def end_group(process: ProcessId, *, wait_s: float = 5.0) -> bool:
     """
     End the process group that *process* leads: SIGTERM, then SIGKILL after *wait_s* seconds.
 
-    Only where pid, start time and boot prove that it is still the one that was started, or where it died and its
-    group still holds children that it left. True where something was there to end.
+    Nothing is signalled unless pid, start time and boot prove that *process* still runs, or it has died and its group
+    holds children that it left. Returns whether there was something to end.
 
     Raises:
-        DoesNotEnd: A member that this user may end runs still, *wait_s* seconds after SIGKILL.
+        DoesNotEnd: A member that this user may end still runs *wait_s* seconds after SIGKILL.
     """
     current = process_identity.start_time(process.pid)
     if process.boot != process_identity.boot_id() or current not in (None, process.start):
-        return False  # the pid is that of another process now
+        return False  # another process has the pid now
     for name in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, name)
@@ -67,7 +69,7 @@ def end_group(process: ProcessId, *, wait_s: float = 5.0) -> bool:
 def _group_lives(group: int) -> bool:
     """Whether a member of *group* runs that this user may end; a zombie that its parent has not reaped yet does not."""
     try:
-        os.killpg(group, 0)  # cheap, and mostly the answer
+        os.killpg(group, 0)  # cheap, and in most cases the answer
     except (ProcessLookupError, PermissionError):
         return False
     return any(_is_member(pid, group) for pid in _processes())

@@ -7,7 +7,7 @@ _UNSAFE = re.compile("[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\
 
 
 def clean(text: str) -> str:
-    """One line of foreign text as it may be shown in a terminal."""
+    """Return *text* as one line that a terminal may show. Control characters become dots."""
     return _UNSAFE.sub("·", text)
 
 

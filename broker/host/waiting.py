@@ -1,4 +1,4 @@
-"""Waiting for what nothing announces, and how long to pause between tries. Standard library only."""
+"""Waiting for something that nothing announces, and the pauses between tries. Standard library only."""
 
 import time
 from collections.abc import Callable
@@ -9,9 +9,9 @@ _Found = TypeVar("_Found")
 
 def wait_until(condition: Callable[[], _Found], wait_s: float, *, every_s: float = 0.02) -> _Found | None:
     """
-    The first true answer of *condition*, asked now and then every *every_s* seconds; None after *wait_s* seconds.
+    Return the first true answer of *condition*; None where there is none within *wait_s* seconds.
 
-    It is asked at least once, and a last time when the time is over. What it raises ends the waiting.
+    It is called at once, then every *every_s* seconds, and a last time at the end. What it raises ends the wait.
     """
     deadline = time.monotonic() + wait_s
     while not (found := condition()):
@@ -23,6 +23,6 @@ def wait_until(condition: Callable[[], _Found], wait_s: float, *, every_s: float
 
 
 def pause_s(tries: int, *, first_s: float, last_s: float) -> float:
-    """Seconds to wait after *tries* tries in vain (1 or more): *first_s*, doubled each time, at most *last_s*."""
-    doublings = min(max(tries, 1) - 1, 60)  # more than any pause needs; a float ends at 1023 of them
+    """Return the seconds to wait after *tries* failed tries: *first_s*, doubled with each try, at most *last_s*."""
+    doublings = min(max(tries, 1) - 1, 60)  # more than any pause needs; a float overflows at 1024
     return min(last_s, first_s * 2.0**doublings)

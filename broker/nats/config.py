@@ -1,5 +1,5 @@
 """
-What the embedded broker is told: its users, what each may publish and subscribe, and the configuration file's text.
+The configuration of the embedded broker: its users, what each may publish and subscribe, and the text of the file.
 
 Every user has explicit lists, since a NATS user without one owns JetStream.
 """
@@ -19,17 +19,22 @@ USERS = ("control", "runner", "viewer")
 HOST = "127.0.0.1"
 PID_FILE = "nats.pid"
 PASSWORD_CHARS = 43  # 32 random bytes
-# A client that died together with the server is never heard of again, since every client draws an id of its own:
-# without an end of its subscriptions the server would keep each message for it, for ever.
+# Every client draws an id of its own, so a client that died with the server never comes back. If its subscriptions had
+# no end, the server would keep each message for it for ever.
 FORGOTTEN_AFTER_S = 60
 
 
 def password_file(secrets_dir: Path, user: str) -> Path:
+    """Return the file that holds the password of *user*."""
     return secrets_dir / f"broker-{user}.password"
 
 
 def ensure_users(secrets_dir: Path) -> dict[str, str]:
-    """Passwords of the three users, made where missing: 256 random bits, so no slow hash is needed."""
+    """
+    Return the passwords of the three users; make those that are missing.
+
+    A password has 256 random bits, so no slow hash is needed. Raises FileUnusable, and OSError where the disk refuses.
+    """
     passwords = {}
     for user in USERS:
         path = password_file(secrets_dir, user)
@@ -44,21 +49,20 @@ def ensure_users(secrets_dir: Path) -> dict[str, str]:
 
 
 def _password(path: Path) -> str:
-    """Raises FileRefused for anything shorter than what we write: an empty password would let anybody in."""
+    """Return the password in *path*. Raises FileRefused for a shorter one than MAM writes, such as an empty one."""
     text = keys.read_private(path).decode("utf-8", "replace").strip()
     if len(text) < PASSWORD_CHARS:
         raise FileRefused(
-            path=str(path), why="it holds no password of ours", hint="remove it; the next start makes one"
+            path=str(path), why="it does not hold a password of MAM's", hint="remove it; the next start makes one"
         )
     return text
 
 
 def permissions(fingerprint: str) -> dict[str, tuple[list[str], list[str]]]:
     """
-    What each user may publish and subscribe, as NATS subjects.
+    Return what each user may publish and subscribe, as NATS subjects.
 
-    A user without a list would own JetStream ($JS.API, $KV), so every list is
-    explicit, and an empty one denies.
+    A user without a list would own JetStream ($JS.API, $KV). So every list is explicit, and an empty one denies all.
     """
     base = root(fingerprint).replace("/", ".")
     control_publish = ["jobs.*", "jobs.*.state", "agents.*.inbox", "agents.*.presence", "loops.*.state"]
@@ -75,7 +79,7 @@ def permissions(fingerprint: str) -> dict[str, tuple[list[str], list[str]]]:
 
 
 def configuration(folder: Path, fingerprint: str, port: int, passwords: dict[str, str]) -> str:
-    """The server's configuration; entries that share a line need their commas."""
+    """Return the text of the configuration file. Entries on one line need commas between them."""
 
     def quoted(items: list[str]) -> str:
         return "[" + ", ".join(json.dumps(item) for item in items) + "]"
@@ -104,10 +108,10 @@ authorization {{
 
 
 def _quoted(text: str) -> str:
-    """A string for nats-server's configuration: it knows \\" and \\n, but no \\u escapes."""
+    """Return a string as nats-server's configuration spells it: with \\" and \\n, but without \\u escapes."""
     return json.dumps(text, ensure_ascii=False)
 
 
 def endpoint(secrets_dir: Path, port: int, user: str) -> Endpoint:
-    """How *user* reaches the embedded server on *port*."""
+    """Return the address and the password of *user* on the embedded server at *port*. Raises FileUnusable."""
     return Endpoint(HOST, port, user, _password(password_file(secrets_dir, user)))

