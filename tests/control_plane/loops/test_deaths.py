@@ -37,6 +37,9 @@ POINTS = [
 ]
 
 
+DEATHS = size(4, 60)  # of one loop
+
+
 def left(stage: Stage, loop: str) -> list[str]:
     """What a loop that has ended may not leave behind."""
     with stage.root.registry.view() as view:
@@ -50,7 +53,7 @@ def lived_through(stage: Stage, point: str, first: int, *, again: bool) -> int:
     """
     Carry a loop out whose process dies at the *first* pass of *point*, and check its end; how often it died.
 
-    With *again* each process that takes it up dies as well, one pass later than the one before.
+    With *again* each process that takes it up dies as well, one pass later than the one before; at most DEATHS do.
     """
     tree = stage.changed()
     (tree / "uncommitted").write_text("u\n")
@@ -58,8 +61,8 @@ def lived_through(stage: Stage, point: str, first: int, *, again: bool) -> int:
     child = stage.start(tree, loop, "--promote", "branch", reviewers=REVIEWERS, fault=f"{point}:{first}:crash")
     while child.wait(120) == -9:
         deaths += 1
-        assert deaths < 60, f"{point} is passed again and again"
-        fault = f"{point}:{first + deaths}:crash" if again else ""
+        assert deaths <= DEATHS, f"{point} is passed again and again"
+        fault = f"{point}:{first + deaths}:crash" if again and deaths < DEATHS else ""
         if stage.row_or_none(loop) is None:  # it died before there was a loop: its user begins again
             child = stage.start(tree, loop, "--promote", "branch", reviewers=REVIEWERS, fault=fault)
         else:

@@ -17,9 +17,9 @@ from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.monitor.broker_supervisor import SUBSCRIBED
-from tests.support import Root, until
+from tests.support import Root, size, until
 
-A_TOPIC = 1000
+A_TOPIC = size(200, 1000)
 GROWTH_MB = 100  # the promise is 20; this is where the monitor keeps what it should not
 
 
@@ -110,7 +110,7 @@ def places(pattern: str, job: str) -> list[str]:
 
 
 @pytest.mark.scorecard(10)
-def test_after_a_thousand_garbage_messages_a_topic_the_next_good_one_is_recorded(
+def test_after_much_garbage_on_each_topic_the_next_good_message_is_recorded(
     root: Root, flooder: Flooder, dice: random.Random, figure: Callable[[str, float], None]
 ) -> None:
     before = flooder.rss()

@@ -20,7 +20,7 @@ from mam.control_plane.worktrees import prepare as worktrees
 from mam.control_plane.worktrees.prepare import WorktreeRequest
 from mam.wrappers.git import snapshot
 from mam.wrappers.git.snapshot import NotCapturable
-from tests.support import MAM, Root, git
+from tests.support import MAM, Root, git, size
 from tests.support.hidden_work import FILE, WAYS, commit, family, write
 
 Figure = Callable[[str, float], None]
@@ -113,14 +113,17 @@ class Entries:
         assert "prunable" not in listed and "locked" not in listed
 
 
+TREES, RIVALS = size(10, 40), size(4, 10)  # each on a branch of its own; all on one branch
+
+
 @pytest.mark.req("M39", "M48")
 @pytest.mark.scorecard(22)
-def test_fifty_prepares_at_once_with_a_prune_loop_have_one_winner_a_branch_and_no_leftovers(
+def test_many_prepares_at_once_with_a_prune_loop_have_one_winner_a_branch_and_no_leftovers(
     root: Root, figure: Figure
 ) -> None:
     git(root.path, "branch", "shared")
-    wanted = [[f"t{number:02}"] for number in range(40)] + [
-        [f"s{number}", "--branch", "shared"] for number in range(10)
+    wanted = [[f"t{number:02}"] for number in range(TREES)] + [
+        [f"s{number}", "--branch", "shared"] for number in range(RIVALS)
     ]
     environ = {**os.environ, **root.env}
     done = threading.Event()
@@ -153,12 +156,12 @@ def test_fifty_prepares_at_once_with_a_prune_loop_have_one_winner_a_branch_and_n
     figure("seconds", time.monotonic() - began)
 
     codes = [child.returncode for child in children]
-    assert codes[:40] == [0] * 40, [text for code, text in zip(codes[:40], said, strict=False) if code]
-    assert Counter(codes[40:]) == {0: 1, 1: 9}
-    refusals = [json.loads(text.splitlines()[-1])["error"]["code"] for text in said[40:] if '"error"' in text]
-    assert refusals == ["branch_taken"] * 9
-    winner = wanted[40 + codes[40:].index(0)][0]
-    trees = [words[0] for words in wanted[:40]]
+    assert codes[:TREES] == [0] * TREES, [text for code, text in zip(codes[:TREES], said, strict=False) if code]
+    assert Counter(codes[TREES:]) == {0: 1, 1: RIVALS - 1}
+    refusals = [json.loads(text.splitlines()[-1])["error"]["code"] for text in said[TREES:] if '"error"' in text]
+    assert refusals == ["branch_taken"] * (RIVALS - 1)
+    winner = wanted[TREES + codes[TREES:].index(0)][0]
+    trees = [words[0] for words in wanted[:TREES]]
     assert Entries(root).now() == {
         "admin": sorted([*trees, winner]),
         "trees": sorted([*trees, winner]),
@@ -166,12 +169,12 @@ def test_fifty_prepares_at_once_with_a_prune_loop_have_one_winner_a_branch_and_n
         "branches": sorted(["main", "shared", *trees]),
     }
     heads = git(root.path, "worktree", "list", "--porcelain").count("branch refs/heads/")
-    assert heads == 42
+    assert heads == TREES + 2
     figure("prepares", len(wanted))
     figure("leftovers", 0)
 
 
-STRIKES = 10
+STRIKES = size(4, 10)
 PREPARE = ["worktree.row:1", "tree.add:1", "tree.added:1", "worktree.submodules:1", "worktree.fitted:1"]
 PREPARE += [f"registry.{step}:{nth}" for step in ("commit", "committed") for nth in (1, 2)]
 REMOVE = ["worktree.removing:1", "worktree.saved:1", "worktree.remove:1", "tree.discard:1", "worktree.removed:1"]
@@ -353,13 +356,16 @@ def test_killed_at_any_moment_alone_or_with_its_git_the_same_verb_goes_on(
     figure("strikes", killed)
 
 
-def test_a_repository_of_twenty_thousand_files_is_prepared_listed_and_removed(
+FILES = size(2_000, 20_000)
+
+
+def test_a_large_repository_is_prepared_listed_and_removed(
     root: Root, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No work grows with the square of the files: git is asked a fixed number of questions, however many there are."""
     stream = ["commit refs/heads/main\ncommitter x <x@localhost> 1700000000 +0000\ndata 4\nmany\n"]
     stream.append("from refs/heads/main^0\n")
-    for number in range(20_000):
+    for number in range(FILES):
         stream.append(f"M 100644 inline d{number % 200}/f{number}.txt\ndata 5\n{number:05}\n")
     subprocess.run(["git", "fast-import", "--quiet"], cwd=root.path, input="".join(stream), text=True, check=True)
     git(root.path, "reset", "-q", "--hard")
@@ -377,15 +383,15 @@ def test_a_repository_of_twenty_thousand_files_is_prepared_listed_and_removed(
 
     tree = root.path.parent / "repo.worktrees" / "one"
     asked["prepare"] = questions(lambda: root.ok("worktree", "prepare", "one", "--no-venv", timeout_s=120))
-    assert len(git(tree, "ls-files").splitlines()) == 20_001
+    assert len(git(tree, "ls-files").splitlines()) == FILES + 1
     asked["list"] = questions(lambda: root.ok("worktree", "list"))
-    for number in range(0, 20_000, 2):
+    for number in range(0, FILES, 2):
         (tree / f"d{number % 200}" / f"f{number}.txt").write_text("changed\n")
     git(tree, "update-index", "--assume-unchanged", *(f"d{n % 200}/f{n}.txt" for n in range(0, 400, 2)))
     dirty = root.mam("worktree", "remove", "one", "--json", timeout_s=120)
-    assert dirty.error["data"]["count"] == 10_000
+    assert dirty.error["data"]["count"] == FILES // 2
     snap = snapshot.capture(tree, "round")
-    assert len(git(tree, "diff", "--name-only", "HEAD", snap.head).splitlines()) == 10_000
+    assert len(git(tree, "diff", "--name-only", "HEAD", snap.head).splitlines()) == FILES // 2
     git(tree, "update-ref", "HEAD", snap.head)
     git(tree, "reset", "-q")
     asked["remove"] = questions(lambda: root.ok("worktree", "remove", "one", timeout_s=120))
