@@ -3,12 +3,13 @@
 import os
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import psutil
 
 from tests.support import MAM, Root
 
-HANG = [{"started": {}}, {"hang": {}}]
+HANG: list[dict[str, Any]] = [{"started": {}}, {"hang": {}}]
 
 
 def has_open(child: "subprocess.Popen[bytes]", name: str) -> bool:

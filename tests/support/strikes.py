@@ -1,10 +1,11 @@
 """Verbs that are struck at a fault point, from the command line and in this process."""
 
 import signal
+from typing import Any
 
 from tests.support import Root, Said
 
-HANG = [{"started": {}}, {"hang": {}}]
+HANG: list[dict[str, Any]] = [{"started": {}}, {"hang": {}}]
 
 
 def struck(root: Root, fault: str, *words: str) -> Said:
