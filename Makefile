@@ -30,9 +30,9 @@ demo: $(VENV)/.base
 test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n $(JOBS) --dist worksteal tests
 
-## make test-fast    the tests that start no processes
+## make test-fast    the tests that start no agent, broker or monitor, and are quick
 test-fast: $(VENV)/.dev
-	$(BIN)/python -m pytest -n $(FAST_JOBS) --dist worksteal -m "not end_to_end" tests
+	$(BIN)/python -m pytest -n $(FAST_JOBS) --dist worksteal -m "not end_to_end and not slow" tests
 
 ## make check        format, lint, types, layers, and the built wheel installed elsewhere
 check: $(VENV)/.dev

@@ -67,6 +67,7 @@ def test_a_suite_that_inherits_a_production_binding_adds_nothing_to_it(root: Roo
     assert state_of(root.path) == before
 
 
+@pytest.mark.slow
 @pytest.mark.req("M107")
 def test_the_suite_passes_in_a_detached_tree_with_the_interpreter_that_a_review_names(tmp_path: Path) -> None:
     if not (REPOSITORY / ".git").exists():

@@ -8,6 +8,8 @@ import pytest
 from tests.support import Root, soak
 from tests.support.soaking import scripts, strikes
 
+pytestmark = pytest.mark.slow
+
 SHORT = soak.Wish(seed=2058, length_s=18.0, agents=4, jobs=24, strikes_a_minute=45.0, drain_s=100.0)
 
 

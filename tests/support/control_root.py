@@ -24,6 +24,7 @@ from mam.control_plane.registry.transactions import Registry
 from mam.control_plane.sessions import lifecycle
 from tests.support.commands import Said, run_mam
 from tests.support.repositories import repository
+from tests.support.sizes import FULL
 from tests.support.waiting import until
 
 
@@ -48,6 +49,7 @@ class Root:
 
     def __init__(self, path: Path, *, mux: str) -> None:
         self.path = path
+        self.anew = FULL  # whether each verb begins with the interpreter: what is seen of a process is then the user's
         self._gates: list[Gate] = []
         self.env: dict[str, str] = {"MAM_MUX": mux, "MAM_HEARTBEAT_S": "1"}
 
@@ -57,7 +59,8 @@ class Root:
         create.make(self.parts.layout)
 
     def mam(self, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, **more: Any) -> Said:
-        return run_mam(*words, cwd=cwd or self.path, env={**self.env, **(env or {})}, **more)
+        """Run `mam` in this control root, or in *cwd*; see `run_mam`."""
+        return run_mam(*words, cwd=cwd or self.path, env={**self.env, **(env or {})}, **{"anew": self.anew, **more})
 
     def ok(self, *words: str, **more: Any) -> Any:
         """Run with --json and return the result; fails with the error's text."""

@@ -16,6 +16,7 @@ class Life:
 
     def __init__(self, root: Root, tmp_path: Path) -> None:
         self.root = root
+        root.anew = True  # command lines and environments of verbs are looked at
         root.env["DECOY"] = DECOY.hex()
         self.script = tmp_path / f"{DECOY.hex()}.json"
         self.script.write_text("[]")

@@ -19,6 +19,8 @@ from tests.support.leaks import Scanner
 from tests.support.life import DECOY, NOTE, REPORT, SHELL, STARTED, Life, live, looks
 from tests.support.witness import Processes, Seen, Tap
 
+pytestmark = pytest.mark.slow
+
 Figure = Callable[[str, float], None]
 JOBS = size(24, 200)
 # Who exports a password shows it to the verbs that he calls himself, and to the monitor that they start; GitPython asks

@@ -12,6 +12,8 @@ from mam.control_plane.control_root import monitor_process
 from tests.support import size, until
 from tests.support.road import Road
 
+pytestmark = pytest.mark.slow
+
 EVENTS = size(3000, 10_000)
 Figure = Callable[[str, float], None]
 

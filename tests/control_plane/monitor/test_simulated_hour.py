@@ -32,6 +32,8 @@ from mam.wrappers.mux.protocol import MuxGone, Pane
 from tests.support import size
 from tests.support.desk import Desk
 
+pytestmark = pytest.mark.slow
+
 SECONDS = size(900, 3600)
 ACTORS = 10
 LIMITS = delegation.Limits(started_within_s=120, deliver_within_s=60, limit_s=300, heartbeat_misses=6)

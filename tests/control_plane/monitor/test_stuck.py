@@ -9,6 +9,8 @@ import pytest
 
 from tests.support import MAM, Root, until
 
+pytestmark = pytest.mark.slow
+
 WAYS: dict[str, tuple[str, list[dict[str, Any]]]] = {
     "asks-on-its-screen": ("blocked", [{"ask": "May I delete it?"}]),
     "asks-by-its-verb": (
