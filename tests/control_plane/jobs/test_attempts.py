@@ -3,10 +3,10 @@
 import json
 import os
 import threading
-import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 
 from mam.broker.envelope import topics
@@ -14,6 +14,7 @@ from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs import jobs
 from mam.control_plane.monitor import job_checks
 from mam.control_plane.registry.records import Job
+from tests.support import until
 from tests.support.desk import Desk
 
 
@@ -62,11 +63,16 @@ def test_what_comes_while_a_job_is_archived_is_not_deleted_unseen(desk: Desk, mo
     late = desk.wire(job.id, "progress", {"note": "late"})
     meanwhile = threading.Thread(target=lambda: outcomes.extend(desk.take(job.id, late)))
     real = jobs._export
+    lock = str(desk.mam.layout.registry_lock)
+
+    def waits_or_done() -> bool:
+        opened = [file.path for file in psutil.Process().open_files()]
+        return opened.count(lock) > 1 or not meanwhile.is_alive()
 
     def export(*args: Any) -> None:
         real(*args)
         meanwhile.start()
-        time.sleep(0.2)
+        until(waits_or_done, what="it waits for the registry's lock")
 
     monkeypatch.setattr(jobs, "_export", export)
     jobs.archive(desk.mam, job.id)
