@@ -24,6 +24,8 @@ from mam.control_plane.sessions import lifecycle
 
 
 class NotMeasured(MamError):
+    """The benchmark could not measure: something did not happen that its figures rest on."""
+
     what: str
     why: str
 

@@ -15,6 +15,8 @@ from mam.control_plane.config import settings as config
 
 
 class NoRecord(MamError):
+    """The jobs folder holds no record of this job."""
+
     job: str
     registry_dir: str
 
@@ -25,6 +27,8 @@ class NoRecord(MamError):
 
 
 class NotNamed(MamError):
+    """An agent's verb was called without the options that name its job."""
+
     hint: str
 
     code = "job_not_named"
@@ -34,6 +38,8 @@ class NotNamed(MamError):
 
 
 class NoSpool(MamError):
+    """The agent cannot write to its spool, so what it says is not kept."""
+
     spool: str
     why: str
 

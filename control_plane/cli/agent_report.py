@@ -23,6 +23,8 @@ _WORDS = ("result", "verdict", "report_sha256")
 
 
 class ReportedOtherwise(MamError):
+    """The attempt was reported before with other words. The first report counts, and nothing was changed."""
+
     attempt: int
     job: str
     result: str

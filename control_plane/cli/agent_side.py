@@ -22,6 +22,8 @@ TIMER_LIMIT_S = 24 * 3600.0
 
 
 class NoAnswer(MamError):
+    """No person has answered in time, and no default was given."""
+
     waited_s: float
 
     code = "no_answer"
@@ -31,6 +33,8 @@ class NoAnswer(MamError):
 
 
 class JobOver(MamError):
+    """The job has ended, so its question will not be answered."""
+
     job: str
     state: str
 

@@ -31,6 +31,8 @@ class Observed(NamedTuple):
 
 
 class Explanation(NamedTuple):
+    """What `mam why` says of one thing: its state, the reason, what is awaited, and the next step."""
+
     subject: str
     state: str
     because: str

@@ -15,6 +15,8 @@ from mam.control_plane.worktrees import state as worktree_state
 
 
 class UnknownThing(MamError):
+    """Nothing in the registry has this name."""
+
     name: str
 
     code = "unknown_thing"

@@ -30,6 +30,8 @@ BRIEF_LIMIT_BYTES = 1024 * 1024
 
 
 class BriefRefused(MamError):
+    """The brief cannot be read, or is not text of the allowed size. No job was made."""
+
     source: str
     why: str
 
@@ -40,6 +42,8 @@ class BriefRefused(MamError):
 
 
 class JobExists(MamError):
+    """The chosen job id is taken."""
+
     job: str
 
     code = "job_exists"
@@ -48,6 +52,8 @@ class JobExists(MamError):
 
 
 class JobFilesGone(MamError):
+    """The brief of the job does not exist any more, so the job cannot be tried again."""
+
     job: str
     folder: str
 
@@ -57,6 +63,8 @@ class JobFilesGone(MamError):
 
 
 class Limits(NamedTuple):
+    """The limits of one job. Times are in seconds."""
+
     started_within_s: float
     deliver_within_s: float
     limit_s: float

@@ -19,6 +19,8 @@ from mam.control_plane.registry.transactions import Transaction
 
 
 class UnknownJob(MamError):
+    """No job has this id."""
+
     job: str
 
     code = "unknown_job"
@@ -28,6 +30,8 @@ class UnknownJob(MamError):
 
 
 class JobStillOpen(MamError):
+    """The job must have ended first."""
+
     job: str
     state: str
 
@@ -37,6 +41,8 @@ class JobStillOpen(MamError):
 
 
 class JobArchived(MamError):
+    """The job was archived. Its key was destroyed, so it cannot be verified or tried again."""
+
     job: str
     folder: str
 
@@ -46,6 +52,8 @@ class JobArchived(MamError):
 
 
 class JobEnded(MamError):
+    """The job was reported, so it cannot be cancelled."""
+
     job: str
     state: str
 
@@ -55,6 +63,8 @@ class JobEnded(MamError):
 
 
 class JobOfLoop(MamError):
+    """The job is a part of an open loop, and only the loop may try it again."""
+
     job: str
     loop: str
 

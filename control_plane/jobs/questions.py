@@ -31,6 +31,8 @@ _ANSWER = "answer-"
 
 
 class NoQuestion(MamError):
+    """The job has no question without an answer."""
+
     job: str
 
     code = "no_question"

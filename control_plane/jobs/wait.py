@@ -18,6 +18,8 @@ MONITOR_LOOK_S = 2.0
 
 
 class WaitedInVain(MamError):
+    """The job has not ended in time. It goes on."""
+
     job: str
     state: str
     waited_s: float

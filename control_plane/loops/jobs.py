@@ -55,6 +55,8 @@ def _is_done(job: Job) -> bool:
 
 
 class LoopJobs:
+    """The jobs of one loop: which one carries out an order, how it is sent, and what has become of it."""
+
     def __init__(self, mam: Mam, loop: Loop, limits: delegation.Limits | None) -> None:
         self._mam, self._loop, self._limits = mam, loop, limits
 

@@ -19,6 +19,12 @@ def waits(mam: Mam, ticket_id: str) -> bool:
 
 
 class ReviewerLease:
+    """
+    The hold of one loop on its reviewers, round by round.
+
+    All reviewers of a round are held, or none. A loop that waits keeps its place in the queue.
+    """
+
     def __init__(self, mam: Mam, loop_id: str, priority: int, say: Progress) -> None:
         self._mam, self._loop_id, self._priority, self._say = mam, loop_id, priority, say
         self._ttl_s = mam.settings.seconds("MAM_LEASE_TTL_S", 60)

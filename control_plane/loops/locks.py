@@ -12,6 +12,8 @@ from mam.control_plane.control_root.context import Mam
 
 
 class LoopRuns(MamError):
+    """Another process carries the loop out, or has taken it over."""
+
     loop: str
 
     code = "loop_runs"

@@ -48,6 +48,8 @@ IMPOSSIBLE = (
 
 
 class OtherBranch(MamError):
+    """The worktree is on another branch than the one that the loop is about."""
+
     tree: str
     on: str
     branch: str
@@ -59,6 +61,8 @@ class OtherBranch(MamError):
 
 
 class IdentityChanged(MamError):
+    """The commits of a round are no longer those that were pinned, so its verdicts cannot be trusted."""
+
     loop: str
     round: int
     what: str

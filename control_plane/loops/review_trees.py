@@ -28,6 +28,8 @@ from mam.wrappers.git.snapshot import CapturedCommit
 
 
 class ReviewTreeFailed(MamError):
+    """The tree for a reviewer could not be made."""
+
     path: str
     why: str
     loop: str

@@ -33,6 +33,8 @@ ISOLATIONS = ("worktree", "in-place")
 
 
 class LoopExists(MamError):
+    """An open loop has this id."""
+
     loop: str
     state: str
 
@@ -42,10 +44,14 @@ class LoopExists(MamError):
 
 
 class LoopExisted(LoopExists):
+    """A loop with this id has ended."""
+
     remedy_text = "`mam loop show {loop}` shows how it ended; leave --id out for a new one"
 
 
 class NotAWorktree(MamError):
+    """The directory cannot be reviewed, or its creator works elsewhere. No loop was made."""
+
     path: str
     why: str
     hint: str

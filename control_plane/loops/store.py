@@ -23,6 +23,8 @@ from mam.wrappers.git.command import GitFailed
 
 
 class UnknownLoop(MamError):
+    """No loop has this id."""
+
     loop: str
 
     code = "unknown_loop"
@@ -32,6 +34,8 @@ class UnknownLoop(MamError):
 
 
 class LoopOpen(LoopRuns):
+    """The loop must have ended first."""
+
     state: str
 
     message = "the loop {loop} has not ended: it is {state}"
@@ -39,6 +43,8 @@ class LoopOpen(LoopRuns):
 
 
 class LoopEnded(MamError):
+    """The loop has ended, so it cannot go on."""
+
     loop: str
     outcome: str
 
@@ -48,6 +54,8 @@ class LoopEnded(MamError):
 
 
 class NotEnded(MamError):
+    """The process that carries the loop out did not react to the cancellation in time."""
+
     loop: str
     waited_s: float
 

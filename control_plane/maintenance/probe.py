@@ -13,6 +13,8 @@ then run the `report` command of your prompt with --result done."""
 
 
 class ProbeFailed(MamError):
+    """The agent did not report the probe's job."""
+
     agent: str
     state: str
     detail: str

@@ -40,6 +40,13 @@ class Settling(NamedTuple):
 
 
 class Inbox:
+    """
+    Records what agents and runners say, each message once.
+
+    A message is recorded only after its signature and its binding were found right. What was refused is counted in
+    *refused*. It never raises for the content of a message.
+    """
+
     def __init__(self, registry: Registry, keyring: Keyring, *, clock: Callable[[], int] = now_ms) -> None:
         self._registry = registry
         self._keyring = keyring

@@ -24,6 +24,12 @@ SAY_KEPT_MS = 3000  # less than `agent send` waits beyond its limit
 
 
 class Outbox:
+    """
+    Sends the messages that wait for runners, again and again until each is confirmed.
+
+    A runner may get a message twice, and must act on it once. What is no longer wanted is not sent.
+    """
+
     def __init__(self, keyring: Keyring, deliverable_ms: Callable[[Job, Attempt], float]) -> None:
         """*deliverable_ms* says how long a prompt is still wanted: a copy of it may wait in a runner's socket."""
         self._keyring = keyring

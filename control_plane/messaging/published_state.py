@@ -15,6 +15,12 @@ KEPT_MS = 24 * 3600 * 1000
 
 
 class PublishedState:
+    """
+    The retained messages that show the state of jobs, loops and the monitor on the bus.
+
+    They are for looking at. The registry decides, and publishes them anew after each connection.
+    """
+
     def __init__(self, token: bytes, keyring: Keyring, scope: str) -> None:
         self._token, self._keyring, self._scope = token, keyring, scope
         self._producer = Producer("monitor")

@@ -19,11 +19,19 @@ BATCH = 64
 
 
 class Swept(NamedTuple):
+    """What one sweep did: how many events were recorded, and the files that were set aside."""
+
     recorded: int
     buried: list[Path]
 
 
 class SpoolSweep:
+    """
+    Records the events that lie in spools, so that none is lost without a broker or a runner.
+
+    It leaves younger events to a runner that is connected. What cannot be authenticated is set aside after some sweeps.
+    """
+
     def __init__(self, run: Path, inbox: Inbox) -> None:
         self._run, self._inbox = run, inbox
         self._tries: dict[str, int] = {}

@@ -60,6 +60,8 @@ SLOW_S = 30.0
 
 
 class MonitorRuns(MamError):
+    """Another monitor holds the lock of this control root."""
+
     root: str
 
     code = "monitor_runs"
@@ -68,6 +70,13 @@ class MonitorRuns(MamError):
 
 
 class Monitor:
+    """
+    The one process that records, sends and watches for a control root.
+
+    It works on while the broker, the disk or a multiplexer fails, and tells that as a problem. It may be killed at any
+    moment: the next one goes on from the registry. One thread does everything; the bus and signals only wake it.
+    """
+
     def __init__(self, mam: Mam, *, connect: Connect = connect_mqtt, clock: Callable[[], int] = now_ms) -> None:
         self._mam = mam
         self._layout = mam.layout

@@ -14,6 +14,8 @@ from mam.wrappers.git.command import GitFailed
 
 
 class NotAsExpected(MamError):
+    """The worktree's branch or head is not what the caller expects. Nothing was committed."""
+
     path: str
     why: str
     what: str
@@ -30,6 +32,8 @@ class OperationUnfinished(NotAsExpected):
 
 
 class NothingToCommit(MamError):
+    """The worktree holds nothing that its head does not hold."""
+
     path: str
 
     code = "nothing_to_commit"

@@ -14,6 +14,8 @@ NAME_BYTES = 200
 
 
 class PathTaken(MamError):
+    """The path of the worktree cannot be used. Nothing was made."""
+
     path: str
     why: str
     hint: str
@@ -24,6 +26,8 @@ class PathTaken(MamError):
 
 
 class BranchTaken(MamError):
+    """The branch of the worktree cannot be used. Nothing was made."""
+
     branch: str
     why: str
     hint: str
@@ -34,6 +38,8 @@ class BranchTaken(MamError):
 
 
 class NoCommit(MamError):
+    """A revision does not name a commit."""
+
     revision: str
     folder: str
     hint: str

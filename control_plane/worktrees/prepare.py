@@ -33,6 +33,8 @@ from mam.wrappers.git.command import GitFailed
 
 
 class UnknownWorktree(MamError):
+    """No worktree of MAM has this name."""
+
     name: str
 
     code = "unknown_worktree"

@@ -31,6 +31,8 @@ SETUP_S = 3600.0
 
 
 class OutfitFailed(MamError):
+    """A step after the checkout failed: submodules, the environment, or the setup command."""
+
     what: str
     why: str
     hint: str

@@ -31,6 +31,8 @@ SHOWN = 20
 
 
 class WorktreeDirty(MamError):
+    """The worktree holds work that no commit has, so it was not removed."""
+
     path: str
     listed: str
     name: str
@@ -42,6 +44,8 @@ class WorktreeDirty(MamError):
 
 
 class WorktreeBusy(MamError):
+    """An agent, a job or a loop uses the worktree, so it was not removed."""
+
     path: str
     why: str
     hint: str
