@@ -28,7 +28,7 @@ class MamError(Exception):
     over them. The fields of its bases are its fields as well. No field has a default.
 
     A type checker checks each raise statement against the fields. Python checks the two texts when the class is made: a
-    placeholder that is no field raises TypeError. What an error was raised with stays readable as ``data`` and as
+    placeholder that is not a field raises TypeError. What an error was raised with stays readable as ``data`` and as
     attributes, and survives pickling.
     """
 

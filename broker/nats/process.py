@@ -1,9 +1,8 @@
 """
 The embedded broker: the real nats-server (JetStream and MQTT) on loopback.
 
-The lock on the folder is handed to the server itself, so it lives exactly as
-long as the server does: two servers on one store would lose acknowledged
-messages, and nats-server takes no lock of its own.
+The server itself gets the lock on its folder, so the lock lives exactly as long as the server. Two servers on one store
+would lose acknowledged messages, and nats-server takes no lock of its own.
 """
 
 import json
@@ -58,7 +57,7 @@ class NoServer(MamError):
 
 
 class ServerFailed(MamError):
-    """The embedded broker did not start, or did not end."""
+    """The embedded broker did not start."""
 
     why: str
     log: str
@@ -67,6 +66,12 @@ class ServerFailed(MamError):
     exit_code = 6
     message = "the embedded broker did not come up: {why}"
     remedy_text = "its log is {log}"
+
+
+class ServerNotEnded(ServerFailed):
+    """The embedded broker still runs after SIGKILL."""
+
+    message = "the embedded broker cannot be ended: {why}"
 
 
 class Running(NamedTuple):
@@ -164,13 +169,12 @@ def start(
     """
     Start the server of *folder*, or return the one that runs already.
 
-    Safe to call twice and by two processes at once. When it returns the server
-    has answered an MQTT client; that first connection also makes it load its
-    retained messages, which the first subscriber would otherwise miss.
+    Two processes may call it at once. When it returns, the server has answered an MQTT client. That first connection
+    also makes the server load its retained messages, which the first subscriber would else miss.
 
     Raises:
-        PortInUse: The wanted *port* is taken; the holder is named and left alone.
-        ServerFailed: It ended or did not answer within 10 s.
+        PortInUse: Another program has the wanted *port*. The error names that program, which is left alone.
+        ServerFailed: The server ended, or did not answer within 10 s.
     """
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     lock = locks.open_file(folder / "lock")
@@ -193,7 +197,7 @@ def start(
     if started is None:
         raise ServerFailed(why=_last_line(log, log_begins), log=str(log))
     noted = json.dumps({**started._asdict(), "port": chosen})
-    # The port outlives the machine: who has it written down finds the broker there again.
+    # The port must survive a crash, so that processes that have noted it find the broker there again.
     atomic_files.write(_state_file(folder), noted.encode(), Durability.FILE, point="private.rename")
     running_now = Running(pid, chosen)
     try:
@@ -206,10 +210,10 @@ def start(
 
 def _lock_or_find(folder: Path, lock: int) -> Running | None:
     """
-    Take the lock (None), or return the server of whoever holds it.
+    Take the lock and return None, or return the running server that holds it.
 
-    Both are tried again and again for 10 s: the holder may be a server that is
-    dying, or a start that is about to succeed or to fail.
+    Both are tried for 10 s, since the holder may be a server that is ending, or a start that has not yet succeeded or
+    failed. Raises ServerFailed.
     """
     began = time.monotonic()
     while True:
@@ -219,7 +223,7 @@ def _lock_or_find(folder: Path, lock: int) -> Running | None:
             return found
         waited_s = time.monotonic() - began
         if waited_s > NOTED_WITHIN_S:
-            stop(folder)  # nobody knows its port, and it holds the lock for ever
+            stop(folder)  # its port is unknown, and it would hold the lock for ever
         if waited_s > START_WITHIN_S:
             log = str(folder / "nats.log")
             raise ServerFailed(why="another start holds its lock and does not finish", log=log)
@@ -227,7 +231,7 @@ def _lock_or_find(folder: Path, lock: int) -> Running | None:
 
 
 def _unnoted(folder: Path) -> ProcessId | None:
-    """A server of *folder* whose starter died before it could note it: by its own pid file and its command line."""
+    """Return a server whose starter died before noting it: its pid file and its command line prove that it is ours."""
     try:
         pid = int((folder / PID_FILE).read_text("ascii"))
     except (OSError, ValueError):
@@ -236,7 +240,7 @@ def _unnoted(folder: Path) -> ProcessId | None:
 
 
 def _greet(folder: Path, secrets_dir: Path, fingerprint: str, started: Running, log_begins: int) -> None:
-    """Return when the server has answered an MQTT client. Raises ServerFailed after 10 s, or when it ended."""
+    """Wait until the server has answered an MQTT client. Raises ServerFailed after 10 s, and when it has ended."""
     log = folder / "nats.log"
     deadline = time.monotonic() + START_WITHIN_S
 
@@ -258,7 +262,7 @@ def _greet(folder: Path, secrets_dir: Path, fingerprint: str, started: Running, 
 
 
 def _last_line(log: Path, begins: int) -> str:
-    """What this start said last; *begins* is where the log of earlier ones ends."""
+    """Return the last line that this start has logged. *begins* is where the log of earlier starts ends."""
     try:
         lines = log.read_bytes()[begins:].decode("utf-8", "replace").strip().splitlines()
     except OSError:
@@ -267,11 +271,15 @@ def _last_line(log: Path, begins: int) -> str:
 
 
 def stop(folder: Path, *, wait_s: float = 5.0) -> bool:
-    """End the server of *folder*: TERM, then KILL after *wait_s*. True where one ran; twice is harmless."""
+    """
+    End the server of *folder*: TERM, then KILL after *wait_s*. Returns whether one ran. Stopping twice is harmless.
+
+    Raises ServerNotEnded.
+    """
     server = _process(_read_state(folder)) or _unnoted(folder)
     if server is None:
         return False
     try:
         return ending.end_process(server, wait_s=wait_s)
     except DoesNotEnd as error:
-        raise ServerFailed(why=f"pid {server.pid} does not end", log=str(folder / "nats.log")) from error
+        raise ServerNotEnded(why=f"pid {server.pid} does not end", log=str(folder / "nats.log")) from error

@@ -21,7 +21,7 @@ SAYS_WITHIN_S = 5.0  # within this, a monitor that starts or whose state was dam
 
 
 class MonitorFailed(MamError):
-    """The monitor could not be started, or could not be ended."""
+    """The monitor could not be started."""
 
     why: str
     log: str
@@ -29,6 +29,12 @@ class MonitorFailed(MamError):
     code = "monitor_failed"
     message = "the monitor did not start: {why}"
     remedy_text = "its log is {log}"
+
+
+class MonitorNotEnded(MonitorFailed):
+    """The monitor still runs after SIGKILL."""
+
+    message = "the monitor cannot be ended: {why}"
 
 
 class MonitorStatus(NamedTuple):
@@ -161,7 +167,7 @@ def end(layout: Layout, *, wait_s: float = 10.0, made_at: str | None = None) -> 
     Args:
         made_at: Where the control root was when the monitor began, if it was moved since.
 
-    Raises MonitorFailed where it does not end.
+    Raises MonitorNotEnded.
     """
 
     def known() -> bool:
@@ -174,4 +180,4 @@ def end(layout: Layout, *, wait_s: float = 10.0, made_at: str | None = None) -> 
         return found is not None and ending.end_process(found.process, wait_s=wait_s)
     except DoesNotEnd as error:
         log = str(layout.logs / "monitor.log")
-        raise MonitorFailed(why=f"pid {error.pid} does not end", log=log) from error
+        raise MonitorNotEnded(why=f"pid {error.pid} does not end", log=log) from error
