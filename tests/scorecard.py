@@ -5,6 +5,7 @@ Usage: python -m tests.scorecard FIGURES DOCUMENT: FIGURES holds one JSON object
 the fixture `figure` writes them. A new row is a test with `@pytest.mark.scorecard(row)` and an entry here.
 """
 
+from collections.abc import Callable
 import json
 import os
 import platform
@@ -33,7 +34,8 @@ class Values(list[float]):
 
     def __format__(self, spec: str) -> str:
         how, _, decimals = (spec or "sum").partition(".")
-        value = {"sum": sum, "max": max, "min": min}[how](self)
+        ways: dict[str, Callable[[list[float]], float]] = {"sum": sum, "max": max, "min": min}
+        value = ways[how](self)
         return f"{value:,.{int(decimals or 0)}f}".replace(",", " ")
 
 

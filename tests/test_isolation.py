@@ -44,7 +44,9 @@ def test_no_test_changes_the_environment_directly() -> None:
         if path.name in PROGRAMS:
             continue
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            text = ast.unparse(node) if isinstance(node, ast.Call | ast.Subscript) else ""
+            if not isinstance(node, ast.Call | ast.Subscript):
+                continue
+            text = ast.unparse(node)
             stores = isinstance(node, ast.Subscript) and isinstance(node.ctx, ast.Store | ast.Del)
             changes = ("os.environ.update(", "os.environ.pop(", "os.environ.setdefault(", "os.putenv(", "os.unsetenv(")
             if (stores and text.startswith("os.environ[")) or text.startswith(changes):

@@ -12,12 +12,13 @@ import struct
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from mam.broker.bus.memory import MemoryBroker, MemoryBus
 from mam.broker.bus.mqtt import MqttBus
-from mam.broker.bus.protocol import Bus, Message, Will
+from mam.broker.bus.protocol import Message, Will
 from mam.broker.bus.url import Endpoint
 from mam.broker.envelope.topics import root
 from mam.broker.nats import config as nats_config
@@ -82,7 +83,9 @@ class Embedded:
             self.folder, self.secrets, FINGERPRINT, binary=binary or self.binary, spawn=spawn, port=port
         )
 
-    def bus(self, user: str = "control", *, under: str = root(FINGERPRINT), password: str = "", **options) -> MqttBus:
+    def bus(
+        self, user: str = "control", *, under: str = root(FINGERPRINT), password: str = "", **options: Any
+    ) -> MqttBus:
         """A bus as *user*; nobody awaited its connection yet."""
         found = nats_server.running(self.folder)
         assert found is not None
@@ -134,7 +137,7 @@ class MemoryRig:
     def __init__(self, _base: Path) -> None:
         self._broker = MemoryBroker()
 
-    def bus(self, *, will: Will | None = None, on_connect: Callable[[], None] | None = None) -> Bus:
+    def bus(self, *, will: Will | None = None, on_connect: Callable[[], None] | None = None) -> MemoryBus | MqttBus:
         return MemoryBus(self._broker, will=will, on_connect=on_connect)
 
     def crash(self) -> None:
@@ -156,7 +159,7 @@ class NatsRig:
         self._server = Embedded(base)
         self._server.start()
 
-    def bus(self, *, will: Will | None = None, on_connect: Callable[[], None] | None = None) -> Bus:
+    def bus(self, *, will: Will | None = None, on_connect: Callable[[], None] | None = None) -> MemoryBus | MqttBus:
         bus = self._server.bus(will=will, on_connect=on_connect)
         bus.wait_ready(LONG_S)
         return bus
@@ -185,7 +188,7 @@ class MosquittoRig:
         self._buses: list[MqttBus] = []
         self.restart()
 
-    def bus(self, *, will: Will | None = None, on_connect: Callable[[], None] | None = None) -> Bus:
+    def bus(self, *, will: Will | None = None, on_connect: Callable[[], None] | None = None) -> MemoryBus | MqttBus:
         there = Endpoint("127.0.0.1", self._port)
         bus = MqttBus(there, root(FINGERPRINT), will=will, on_connect=on_connect)
         self._buses.append(bus)
@@ -212,6 +215,9 @@ class MosquittoRig:
         self.crash()
 
 
+Rig = MemoryRig | NatsRig | MosquittoRig | ContainerRig
+
+
 def _container(base: Path) -> ContainerRig:
     return ContainerRig(base, _free_port(), FINGERPRINT)
 
@@ -227,8 +233,8 @@ REAL = pytest.mark.end_to_end
         pytest.param(_container, id="nats-docker", marks=REAL),
     ]
 )
-def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[MemoryRig | NatsRig | MosquittoRig | ContainerRig]:
-    mine = request.param(tmp_path)
+def rig(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Rig]:
+    mine: Rig = request.param(tmp_path)
     try:
         yield mine
     finally:

@@ -1,5 +1,6 @@
 """The spool: what is written survives, whole, until it is settled."""
 
+import functools
 import os
 import shutil
 import signal
@@ -39,8 +40,8 @@ def ids(folder: Path) -> list[str]:
 
 
 @settings(deadline=None, max_examples=100)
-@given(st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\n"), max_size=80), st.binary())
-def test_topic_and_bytes_come_back_exactly(topic, wire):
+@given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\n"), max_size=80), st.binary())
+def test_topic_and_bytes_come_back_exactly(topic: str, wire: bytes) -> None:
     with tempfile.TemporaryDirectory() as name:
         event_id = new_id()
         path = spool.write(Path(name), event_id, topic, wire)
@@ -48,7 +49,9 @@ def test_topic_and_bytes_come_back_exactly(topic, wire):
 
 
 @pytest.mark.parametrize(("beat", "synced"), [(False, ["event", "folder"]), (True, [])])
-def test_an_event_and_its_place_are_on_the_disk_before_it_counts_as_kept(folder, monkeypatch, beat, synced):
+def test_an_event_and_its_place_are_on_the_disk_before_it_counts_as_kept(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, beat: bool, synced: list[str]
+) -> None:
     real, seen = os.fsync, []
 
     def fsync(descriptor: int) -> None:
@@ -60,7 +63,7 @@ def test_an_event_and_its_place_are_on_the_disk_before_it_counts_as_kept(folder,
     assert seen == synced
 
 
-def test_a_spooled_event_is_private(folder):
+def test_a_spooled_event_is_private(folder: Path) -> None:
     before = os.umask(0)
     try:
         path = spool.write(folder, new_id(), TOPIC, b"x")
@@ -69,28 +72,31 @@ def test_a_spooled_event_is_private(folder):
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 
 
-def test_the_oldest_comes_first(folder):
+def _is_past(moment_ms: int) -> bool:
+    return now_ms() > moment_ms
+
+
+def test_the_oldest_comes_first(folder: Path) -> None:
     written = []
     for _ in range(5):
         written.append(put(folder))
-        last = now_ms()
-        until(lambda last=last: now_ms() > last, "the next millisecond")
+        until(functools.partial(_is_past, now_ms()), "the next millisecond")
     assert ids(folder) == written
 
 
-def test_order_is_that_of_the_names_whatever_order_the_files_came_in(folder):
+def test_order_is_that_of_the_names_whatever_order_the_files_came_in(folder: Path) -> None:
     written = [f"{number:032x}" for number in range(6)]
     for number in (3, 0, 5, 1, 4, 2):
         (folder / f"{1_700_000_000_000 + number}-{written[number]}.event").write_bytes(b"t\nw")
     assert ids(folder) == written
 
 
-def test_a_beat_is_known_from_an_event(folder):
+def test_a_beat_is_known_from_an_event(folder: Path) -> None:
     event, beat = put(folder), put(folder, beat=True)
     assert {item.id: item.beat for item in spool.pending(folder)} == {event: False, beat: True}
 
 
-def test_settling_drops_the_named_ones_and_twice_is_harmless(folder):
+def test_settling_drops_the_named_ones_and_twice_is_harmless(folder: Path) -> None:
     first, second, third = (put(folder) for _ in range(3))
     assert spool.settle(folder, {first, third, new_id()}) == 2
     assert ids(folder) == [second]
@@ -98,7 +104,7 @@ def test_settling_drops_the_named_ones_and_twice_is_harmless(folder):
     assert ids(folder) == [second]
 
 
-def test_an_id_that_was_written_twice_is_settled_at_once(folder):
+def test_an_id_that_was_written_twice_is_settled_at_once(folder: Path) -> None:
     event_id = put(folder)
     last = now_ms()
     until(lambda: now_ms() > last, "the next millisecond")
@@ -108,7 +114,7 @@ def test_an_id_that_was_written_twice_is_settled_at_once(folder):
     assert ids(folder) == []
 
 
-def test_other_files_are_neither_read_nor_dropped(folder):
+def test_other_files_are_neither_read_nor_dropped(folder: Path) -> None:
     event_id = "0" * 32
     others = [f".1700000000000-{event_id}.event.17", f"1700000000000-{event_id}.event.new", f"1-{event_id}.event"]
     others += [f"1700000000000-{event_id[1:]}.event", "README", f"1700000000000-{'A' * 32}.event"]
@@ -120,7 +126,7 @@ def test_other_files_are_neither_read_nor_dropped(folder):
     assert len(list(folder.iterdir())) == len(others) + 1
 
 
-def test_a_file_or_folder_that_vanishes_meanwhile_is_no_error(folder):
+def test_a_file_or_folder_that_vanishes_meanwhile_is_no_error(folder: Path) -> None:
     for _ in range(3):
         put(folder)
     waiting = spool.pending(folder)
@@ -133,7 +139,7 @@ def test_a_file_or_folder_that_vanishes_meanwhile_is_no_error(folder):
     assert spool.settle(folder, {first.id}) == 0
 
 
-def test_burying_keeps_the_bytes_elsewhere(folder, tmp_path):
+def test_burying_keeps_the_bytes_elsewhere(folder: Path, tmp_path: Path) -> None:
     put(folder, b"nobody can read this")
     (item,) = spool.pending(folder)
     dead = spool.bury(item, tmp_path / "dead")
@@ -162,7 +168,7 @@ except OSError as error:
 """
 
 
-def test_a_writer_that_is_killed_half_way_leaves_nothing_to_read(folder):
+def test_a_writer_that_is_killed_half_way_leaves_nothing_to_read(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", WRITER, folder, "1000", "die"], check=False)
     assert done.returncode == -signal.SIGXFSZ
     (half,) = folder.iterdir()
@@ -172,7 +178,7 @@ def test_a_writer_that_is_killed_half_way_leaves_nothing_to_read(folder):
     assert len(ids(folder)) == 1
 
 
-def test_a_writer_without_room_says_so_and_leaves_no_file(folder):
+def test_a_writer_without_room_says_so_and_leaves_no_file(folder: Path) -> None:
     done = subprocess.run([sys.executable, "-c", WRITER, folder, "1000", "live"], check=False)
     assert done.returncode > 0
     assert list(folder.iterdir()) == []
@@ -190,8 +196,9 @@ while True:
 """
 
 
-def test_what_a_killed_writer_had_written_is_there_and_whole(folder):
+def test_what_a_killed_writer_had_written_is_there_and_whole(folder: Path) -> None:
     with subprocess.Popen([sys.executable, "-c", LOOP, folder], stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
         said = [writer.stdout.readline().strip() for _ in range(20)]
         writer.kill()
         said += writer.stdout.read().split()
@@ -213,7 +220,7 @@ def ordinary_user() -> Iterator[None]:
         os.seteuid(0)
 
 
-def test_a_folder_that_may_only_be_read_keeps_nothing_and_loses_nothing():
+def test_a_folder_that_may_only_be_read_keeps_nothing_and_loses_nothing() -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         folder.chmod(0o777)
@@ -233,11 +240,11 @@ def test_a_folder_that_may_only_be_read_keeps_nothing_and_loses_nothing():
 
 class TestWake:
     @pytest.fixture
-    def fifo(self, tmp_path):
+    def fifo(self, tmp_path: Path) -> Path:
         os.mkfifo(tmp_path / "wake", 0o600)
         return tmp_path / "wake"
 
-    def test_a_reader_is_nudged(self, fifo):
+    def test_a_reader_is_nudged(self, fifo: Path) -> None:
         reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
         try:
             assert spool.wake(fifo) is True
@@ -245,11 +252,11 @@ class TestWake:
         finally:
             os.close(reader)
 
-    def test_without_a_reader_or_a_fifo_nothing_waits(self, fifo):
+    def test_without_a_reader_or_a_fifo_nothing_waits(self, fifo: Path) -> None:
         assert spool.wake(fifo) is False
         assert spool.wake(fifo.with_name("none")) is False
 
-    def test_a_full_fifo_is_not_waited_for(self, fifo):
+    def test_a_full_fifo_is_not_waited_for(self, fifo: Path) -> None:
         both = os.open(fifo, os.O_RDWR | os.O_NONBLOCK)
         try:
             with pytest.raises(BlockingIOError):

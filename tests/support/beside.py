@@ -1,5 +1,6 @@
 """Verbs that run beside a test, and what they have come to."""
 
+from typing import Any
 import os
 import subprocess
 from pathlib import Path

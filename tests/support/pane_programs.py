@@ -1,5 +1,6 @@
 """Small programs to run in a pane: each writes what it was given, or what it read, to a file. Run by path."""
 
+from collections.abc import Callable
 import json
 import os
 import sys
@@ -49,4 +50,5 @@ def stay() -> None:
 
 
 if __name__ == "__main__":
-    {"tell": tell, "read": read, "say": say, "nag": nag}[sys.argv[1]](*sys.argv[2:])
+    programs: dict[str, Callable[..., None]] = {"tell": tell, "read": read, "say": say, "nag": nag}
+    programs[sys.argv[1]](*sys.argv[2:])

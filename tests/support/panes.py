@@ -38,7 +38,8 @@ class Reader(NamedTuple):
 
     def await_end(self, end: bytes) -> bytes:
         """Wait until what was read ends with *end* and return all of it."""
-        return until(lambda: self.got if self.got.endswith(end) else None, what=f"read up to {end!r}")
+        until(lambda: self.got.endswith(end), what=f"read up to {end!r}")
+        return self.got
 
 
 class Panes:
@@ -95,13 +96,17 @@ class Panes:
 
     def await_text(self, pane: Pane, text: str) -> str:
         """Wait until the screen shows *text* and return all that it shows."""
-        return until(lambda: (s := self.mux.screen(pane.id).text) and text in s and s, what=f"{text!r} on the screen")
+        found: str = until(
+            lambda: (s := self.mux.screen(pane.id).text) and text in s and s, what=f"{text!r} on the screen"
+        )
+        return found
 
     def look(self, pane: Pane) -> Pane | None:
         return next((found for found in self.mux.panes() if found.id == pane.id), None)
 
     def await_dead(self, pane: Pane) -> Pane:
-        return until(lambda: (now := self.look(pane)) and now.dead and now, what="the pane is dead")
+        found: Pane = until(lambda: (now := self.look(pane)) and now.dead and now, what="the pane is dead")
+        return found
 
     def await_code(self, pane: Pane) -> int:
         """Wait for the exit code of a dead pane; a pane can be seen dead shortly before its code is known."""

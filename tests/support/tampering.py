@@ -24,7 +24,7 @@ Way = Callable[[random.Random, str, bytes, Sequence[Wire], Sequence[bytes]], Wir
 
 def _flip(dice: random.Random, topic: str, wire: bytes, *_: object) -> Wire:
     spoilt = bytearray(wire)
-    for _ in range(dice.randint(1, 4)):
+    for _again in range(dice.randint(1, 4)):
         spoilt[dice.randrange(len(spoilt))] ^= 1 << dice.randrange(8)
     return topic, bytes(spoilt)
 

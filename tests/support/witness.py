@@ -1,5 +1,7 @@
 """What an onlooker of the same machine sees while MAM works: processes, the wire, panes, files, tables."""
 
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
 import os
 import sqlite3
 import stat
@@ -82,8 +84,10 @@ class Tap:
         self._client.loop_start()
         assert self._ready.wait(120), "the tap was not let in"
 
-    def _granted(self, _client: object, _data: object, _mid: int, reasons: list[object], _more: object) -> None:
-        if not any(getattr(reason, "is_failure", False) for reason in reasons):
+    def _granted(
+        self, _client: paho.Client, _data: object, _mid: int, reasons: list[ReasonCode], _more: Properties | None
+    ) -> None:
+        if not any(reason.is_failure for reason in reasons):
             self._ready.set()
 
     def _note(self, _client: object, _data: object, message: paho.MQTTMessage) -> None:

@@ -1,5 +1,6 @@
 """The one door to other programs."""
 
+from typing import Any
 import os
 import pickle
 import signal

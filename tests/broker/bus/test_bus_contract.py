@@ -1,14 +1,16 @@
 """What every bus promises, asked of the bus in memory, of the embedded server and of mosquitto."""
 
 import socket
+from collections.abc import Callable
 
 import pytest
 
 from mam.broker.bus.mqtt import MqttBus
-from mam.broker.bus.protocol import Will
+from mam.broker.bus.protocol import Message, Will
 from mam.broker.bus.url import Endpoint
 from mam.broker.envelope.topics import root
 from mam.broker.errors import BrokerUnreachable
+from tests.broker.conftest import Embedded, Inbox, Rig
 from tests.support import until
 
 JOB, OTHER = "jobs/contract-1", "jobs/contract-2"
@@ -16,7 +18,7 @@ PRESENCE = "agents/w1/presence"
 
 
 class TestBus:
-    def test_what_is_published_arrives_byte_for_byte(self, rig, inbox):
+    def test_what_is_published_arrives_byte_for_byte(self, rig: Rig, inbox: type[Inbox]) -> None:
         bus, got = rig.bus(), inbox()
         bus.subscribe(JOB, got)
         bus.wait_ready(30)
@@ -24,7 +26,7 @@ class TestBus:
         assert bus.publish(JOB, payload)
         assert got.next() == (JOB, payload, False)
 
-    def test_messages_of_one_publisher_arrive_in_order(self, rig, inbox):
+    def test_messages_of_one_publisher_arrive_in_order(self, rig: Rig, inbox: type[Inbox]) -> None:
         bus, got = rig.bus(), inbox()
         bus.subscribe(JOB, got)
         bus.wait_ready(30)
@@ -33,7 +35,7 @@ class TestBus:
             assert bus.publish(JOB, payload)
         assert [got.next().payload for _ in sent] == sent
 
-    def test_a_wildcard_takes_one_level_and_no_more(self, rig, inbox):
+    def test_a_wildcard_takes_one_level_and_no_more(self, rig: Rig, inbox: type[Inbox]) -> None:
         bus, got = rig.bus(), inbox()
         bus.subscribe("jobs/+", got)
         bus.wait_ready(30)
@@ -43,7 +45,7 @@ class TestBus:
         bus.publish(OTHER, b"two")
         assert [got.next()[:2] for _ in range(2)] == [(JOB, b"one"), (OTHER, b"two")]
 
-    def test_a_message_goes_to_each_subscriber_and_to_its_own_sender(self, rig, inbox):
+    def test_a_message_goes_to_each_subscriber_and_to_its_own_sender(self, rig: Rig, inbox: type[Inbox]) -> None:
         first, second, here, there = rig.bus(), rig.bus(), inbox(), inbox()
         first.subscribe(JOB, here)
         second.subscribe(JOB, there)
@@ -52,7 +54,7 @@ class TestBus:
         first.publish(JOB, b"x")
         assert (here.next().payload, there.next().payload) == (b"x", b"x")
 
-    def test_a_later_subscriber_gets_the_retained_copy_and_no_other(self, rig, inbox):
+    def test_a_later_subscriber_gets_the_retained_copy_and_no_other(self, rig: Rig, inbox: type[Inbox]) -> None:
         bus, live, late = rig.bus(), inbox(), inbox()
         bus.subscribe(JOB, live)
         bus.wait_ready(30)
@@ -66,7 +68,7 @@ class TestBus:
         bus.publish(OTHER, b"end")
         assert late.upto(OTHER, b"end") == []
 
-    def test_an_empty_payload_clears_the_retained_copy(self, rig, inbox):
+    def test_an_empty_payload_clears_the_retained_copy(self, rig: Rig, inbox: type[Inbox]) -> None:
         bus, live, late = rig.bus(), inbox(), inbox()
         bus.subscribe("jobs/+", live)
         bus.wait_ready(30)
@@ -79,7 +81,7 @@ class TestBus:
         bus.publish(OTHER, b"end")
         assert late.upto(OTHER, b"end") == []
 
-    def test_the_will_of_a_crashed_client_is_sent_and_retained(self, rig, inbox):
+    def test_the_will_of_a_crashed_client_is_sent_and_retained(self, rig: Rig, inbox: type[Inbox]) -> None:
         watcher, live, late = rig.bus(), inbox(), inbox()
         watcher.subscribe(PRESENCE, live)
         watcher.wait_ready(30)
@@ -88,7 +90,7 @@ class TestBus:
         rig.bus().subscribe(PRESENCE, late)
         assert late.next() == (PRESENCE, b"gone", True)
 
-    def test_a_client_that_says_goodbye_leaves_no_will(self, rig, inbox):
+    def test_a_client_that_says_goodbye_leaves_no_will(self, rig: Rig, inbox: type[Inbox]) -> None:
         watcher, got = rig.bus(), inbox()
         watcher.subscribe(PRESENCE, got)
         watcher.wait_ready(30)
@@ -97,7 +99,7 @@ class TestBus:
         rig.bus(will=Will(PRESENCE, b"end")).drop()
         assert got.upto(PRESENCE, b"end") == []
 
-    def test_close_sends_what_was_handed_over(self, rig, inbox):
+    def test_close_sends_what_was_handed_over(self, rig: Rig, inbox: type[Inbox]) -> None:
         watcher, sender, got = rig.bus(), rig.bus(), inbox()
         watcher.subscribe(JOB, got)
         watcher.wait_ready(30)
@@ -106,10 +108,12 @@ class TestBus:
         sender.close(flush_s=30)
         assert [got.next().payload for _ in range(200)] == [b"%d" % number for number in range(200)]
 
-    def test_a_handler_that_raises_ends_neither_the_bus_nor_itself(self, rig, inbox, caplog):
+    def test_a_handler_that_raises_ends_neither_the_bus_nor_itself(
+        self, rig: Rig, inbox: type[Inbox], caplog: pytest.LogCaptureFixture
+    ) -> None:
         bus, got = rig.bus(), inbox()
 
-        def fail(message):
+        def fail(message: Message) -> None:
             got(message)
             raise RuntimeError("a handler's own fault")
 
@@ -121,9 +125,12 @@ class TestBus:
         # between two subscriptions of one client nats keeps no order
         assert sorted(got.next().topic for _ in range(3)) == [JOB, JOB, OTHER]
         assert bus.connected
-        until(lambda: [r.exc_info[0] for r in caplog.records if r.name == "mam.bus"] == [RuntimeError] * 2, "the log")
+        until(
+            lambda: [r.exc_info and r.exc_info[0] for r in caplog.records if r.name == "mam.bus"] == [RuntimeError] * 2,
+            "the log",
+        )
 
-    def test_publish_while_down_says_so_and_keeps_nothing(self, rig, inbox):
+    def test_publish_while_down_says_so_and_keeps_nothing(self, rig: Rig, inbox: type[Inbox]) -> None:
         bus, got = rig.bus(), inbox()
         bus.subscribe("jobs/+", got)
         bus.wait_ready(30)
@@ -136,7 +143,7 @@ class TestBus:
         assert bus.publish(OTHER, b"end")
         assert got.upto(OTHER, b"end") == []
 
-    def test_a_closed_bus_publishes_nothing_and_closing_twice_is_harmless(self, rig, inbox):
+    def test_a_closed_bus_publishes_nothing_and_closing_twice_is_harmless(self, rig: Rig, inbox: type[Inbox]) -> None:
         watcher, bus, got = rig.bus(), rig.bus(), inbox()
         watcher.subscribe(JOB, got)
         watcher.wait_ready(30)
@@ -147,7 +154,7 @@ class TestBus:
         watcher.publish(JOB, b"end")
         assert got.upto(JOB, b"end") == []
 
-    def test_subscriptions_survive_a_restart_of_the_broker(self, rig, inbox):
+    def test_subscriptions_survive_a_restart_of_the_broker(self, rig: Rig, inbox: type[Inbox]) -> None:
         bus, one, two = rig.bus(), inbox(), inbox()
         bus.subscribe(JOB, one)
         bus.subscribe("agents/+/inbox", two)
@@ -161,7 +168,7 @@ class TestBus:
         other.publish("agents/w1/inbox", b"too")
         assert (one.next().payload, two.next().payload) == (b"again", b"too")
 
-    def test_a_subscription_made_while_down_is_granted_later(self, rig, inbox):
+    def test_a_subscription_made_while_down_is_granted_later(self, rig: Rig, inbox: type[Inbox]) -> None:
         bus, got = rig.bus(), inbox()
         rig.crash()
         until(lambda: not bus.connected, "the news of the crash")
@@ -171,7 +178,7 @@ class TestBus:
         bus.publish(JOB, b"x")
         assert got.next().payload == b"x"
 
-    def test_wait_ready_raises_while_the_broker_is_down(self, rig):
+    def test_wait_ready_raises_while_the_broker_is_down(self, rig: Rig) -> None:
         bus = rig.bus()
         rig.crash()
         until(lambda: not bus.connected, "the news of the crash")
@@ -179,7 +186,7 @@ class TestBus:
             bus.wait_ready(0.05)
         assert caught.value.data["why"]
 
-    def test_each_connection_calls_on_connect_once(self, rig):
+    def test_each_connection_calls_on_connect_once(self, rig: Rig) -> None:
         if rig.name == "memory":
             pytest.skip("a bus in memory never connects again")
         calls = []
@@ -191,7 +198,7 @@ class TestBus:
         bus.wait_ready(30)
         until(lambda: len(calls) == 2, "the second call")
 
-    def test_overlapping_patterns_each_get_the_message(self, rig, inbox):
+    def test_overlapping_patterns_each_get_the_message(self, rig: Rig, inbox: type[Inbox]) -> None:
         """At least once: nats sends one copy for each of the client's subscriptions that match."""
         bus, wide, narrow = rig.bus(), inbox(), inbox()
         bus.subscribe("jobs/+", wide)
@@ -202,7 +209,7 @@ class TestBus:
 
 
 @pytest.fixture
-def reason():
+def reason() -> Callable[[MqttBus, str], str]:
     """Why a bus that can never be ready is not ready, once that reason is *words*."""
 
     def ask(bus: MqttBus, words: str) -> str:
@@ -221,7 +228,7 @@ def reason():
 
 
 class TestNotReady:
-    def test_when_nothing_listens(self, reason):
+    def test_when_nothing_listens(self, reason: Callable[[MqttBus, str], str]) -> None:
         with socket.socket() as reserved:  # bound and not listening: nobody else can take the port meanwhile
             reserved.bind(("127.0.0.1", 0))
             port = reserved.getsockname()[1]
@@ -233,7 +240,9 @@ class TestNotReady:
             finally:
                 bus.close()
 
-    def test_when_the_password_is_wrong_and_the_password_stays_secret(self, embedded, reason):
+    def test_when_the_password_is_wrong_and_the_password_stays_secret(
+        self, embedded: Embedded, reason: Callable[[MqttBus, str], str]
+    ) -> None:
         embedded.start()
         bus = embedded.bus("control", password="not-the-password")
         said = reason(bus, "refused: ")
@@ -241,7 +250,9 @@ class TestNotReady:
         assert "not-the-password" not in said + repr(bus)
         assert not bus.connected
 
-    def test_when_a_subscription_is_refused(self, embedded, reason, inbox):
+    def test_when_a_subscription_is_refused(
+        self, embedded: Embedded, reason: Callable[[MqttBus, str], str], inbox: type[Inbox]
+    ) -> None:
         embedded.start()
         bus = embedded.bus("runner")
         bus.subscribe("agents/+/inbox", inbox())

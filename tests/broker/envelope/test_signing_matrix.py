@@ -2,6 +2,8 @@
 
 import base64
 import json
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -12,7 +14,7 @@ pytestmark = pytest.mark.scorecard(5)
 
 JOB, OTHER_JOB, SESSION = "job-0123456789ab", "job-ffffffffffff", "w1"
 TOKEN, OTHER_TOKEN = bytes(range(32)), bytes(range(1, 33))
-FRAMES = {
+FRAMES: dict[str, tuple[type[Any], dict[str, type[events.Data]], str, str, str]] = {
     "job": (events.JobEvent, events.JOB_DATA, USE_JOB, JOB, f"jobs/{JOB}"),
     "command": (events.SessionMessage, events.INBOX_DATA, USE_COMMAND, SESSION, f"agents/{SESSION}/inbox"),
     "runtime": (events.SessionMessage, events.RUNTIME_DATA, USE_RUNTIME, SESSION, f"agents/{SESSION}/events"),
@@ -36,13 +38,13 @@ def spelt(value: object) -> bytes:
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
-def read(wire: bytes, frame: str, **options):
+def read(wire: bytes, frame: str, **options: Any) -> events.CheckedEvent[Any]:
     frame_type, kinds, use, scope, topic = FRAMES[frame]
     asked = {"keyring": {"k1": TOKEN}, "use": use, "scope": scope, "topic": topic, **options}
     return events.check(frame_type, kinds, unseal(wire, **asked))
 
 
-def outcome(wire: bytes, frame: str = "job", **options) -> str:
+def outcome(wire: bytes, frame: str = "job", **options: Any) -> str:
     with pytest.raises(EventRefused) as caught:
         read(wire, frame, **options)
     assert TOKEN.hex() not in str(caught.value) + repr(caught.value)
@@ -55,12 +57,12 @@ def good_wire(frame: str = "job") -> bytes:
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-def test_the_unspoilt_message_is_accepted(frame):
+def test_the_unspoilt_message_is_accepted(frame: str) -> None:
     assert read(good_wire(frame), frame).frame.kind == good_body(frame)["kind"]
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-def test_the_envelope_is_what_the_design_says_it_is(frame, forge):
+def test_the_envelope_is_what_the_design_says_it_is(frame: str, forge: Callable[..., bytes]) -> None:
     _, _, use, scope, topic = FRAMES[frame]
     body = good_body(frame)
     assert seal(body, token=TOKEN, use=use, scope=scope, topic=topic) == forge(
@@ -72,11 +74,13 @@ def test_the_envelope_is_what_the_design_says_it_is(frame, forge):
 
 B64 = base64.urlsafe_b64encode
 MAC = "v1," + B64(bytes(32)).decode().rstrip("=")
-WRAPPER = [
+WRONG_TYPES: list[object] = [1, True, None, [], {}]
+WRONG_VERSIONS: list[object] = ["1", True, None, [], {}, 0, 2, -1, 10**30]
+WRAPPER: list[tuple[str, object, object, str]] = [
     *[(field, "missing", None, "malformed") for field in ("v", "kid", "body", "sig")],
     *[(field, "float", 1.5, "malformed") for field in ("v", "kid", "body", "sig")],
-    *[(field, value, value, "malformed") for field in ("kid", "body", "sig") for value in (1, True, None, [], {})],
-    *[("v", value, value, "unsupported_version") for value in ("1", True, None, [], {}, 0, 2, -1, 10**30)],
+    *[(field, value, value, "malformed") for field in ("kid", "body", "sig") for value in WRONG_TYPES],
+    *[("v", value, value, "unsupported_version") for value in WRONG_VERSIONS],
     ("kid", "another", "k2", "unknown_key"),
     ("kid", "empty", "", "unknown_key"),
     ("kid", "too long", "k" * 33, "malformed"),
@@ -107,7 +111,7 @@ WRAPPER = [
     [(field, None if how == "missing" else (value,), code) for field, how, value, code in WRAPPER],
     ids=[f"{field}: {how!r}" for field, how, _, _ in WRAPPER],
 )
-def test_a_spoilt_member_of_the_wrapper_is_refused(field, value, code):
+def test_a_spoilt_member_of_the_wrapper_is_refused(field: str, value: tuple[object] | None, code: str) -> None:
     members = json.loads(good_wire())
     if value is None:
         del members[field]
@@ -118,7 +122,7 @@ def test_a_spoilt_member_of_the_wrapper_is_refused(field, value, code):
 
 
 @pytest.mark.parametrize("field", ["v", "kid", "body", "sig"])
-def test_a_member_of_the_wrapper_that_stands_twice_is_refused(field):
+def test_a_member_of_the_wrapper_that_stands_twice_is_refused(field: str) -> None:
     wire = good_wire()
     member = spelt({field: json.loads(wire)[field]})[1:-1]
     assert outcome(wire[:-1] + b"," + member + b"}") == "malformed"
@@ -140,7 +144,7 @@ SPELLINGS = {
 
 
 @pytest.mark.parametrize("respell", SPELLINGS.values(), ids=SPELLINGS)
-def test_another_spelling_of_a_good_wrapper_is_refused(respell):
+def test_another_spelling_of_a_good_wrapper_is_refused(respell: Callable[[bytes], bytes]) -> None:
     assert outcome(respell(good_wire())) == "malformed"
 
 
@@ -153,7 +157,7 @@ LEGACY = {"event": "report", "job_id": JOB, "auth_token": TOKEN.hex(), "verdict"
     [spelt(LEGACY), spelt({**LEGACY, "v": 1}), OTHER_TOKEN.hex().encode() + b"." + spelt(LEGACY), TOKEN.hex().encode()],
     ids=["plain", "with a version", "hex and JSON", "the token itself"],
 )
-def test_a_legacy_message_that_shows_its_token_is_refused(wire):
+def test_a_legacy_message_that_shows_its_token_is_refused(wire: bytes) -> None:
     assert outcome(wire) == "malformed"
 
 
@@ -171,7 +175,7 @@ def test_a_legacy_message_that_shows_its_token_is_refused(wire):
     ],
     ids=repr,
 )
-def test_a_good_wire_in_the_wrong_place_is_refused(options, code):
+def test_a_good_wire_in_the_wrong_place_is_refused(options: dict[str, Any], code: str) -> None:
     assert outcome(good_wire(), **options) == code
 
 
@@ -194,7 +198,9 @@ FIELDS = [(frame, field) for frame in FRAMES for field in good_body(frame)]
 
 @pytest.mark.req("M38", "M96")
 @pytest.mark.parametrize(("frame", "field"), FIELDS)
-def test_a_spoilt_member_of_a_signed_body_is_refused(frame, field, forge, figure):
+def test_a_spoilt_member_of_a_signed_body_is_refused(
+    frame: str, field: str, forge: Callable[..., bytes], figure: Callable[[str, float], None]
+) -> None:
     _, _, use, scope, topic = FRAMES[frame]
     good = good_body(frame)
 
@@ -209,14 +215,16 @@ def test_a_spoilt_member_of_a_signed_body_is_refused(frame, field, forge, figure
 
 
 @pytest.mark.parametrize("frame", FRAMES)
-def test_an_extra_member_of_a_signed_body_is_refused(frame, forge):
+def test_an_extra_member_of_a_signed_body_is_refused(frame: str, forge: Callable[..., bytes]) -> None:
     _, _, use, scope, topic = FRAMES[frame]
     body = spelt({**good_body(frame), "auth_token": "x"})
     assert outcome(forge(body, token=TOKEN, use=use, scope=scope, topic=topic), frame) == "schema"
 
 
 @pytest.mark.parametrize("value", [0, None])
-def test_a_job_event_belongs_to_an_attempt_and_a_session_message_need_not(value, forge):
+def test_a_job_event_belongs_to_an_attempt_and_a_session_message_need_not(
+    value: object, forge: Callable[..., bytes]
+) -> None:
     field = "attempt" if value == 0 else "job"
     for frame in ("job", "command"):
         _, _, use, scope, topic = FRAMES[frame]

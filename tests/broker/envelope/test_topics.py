@@ -16,7 +16,7 @@ names = st.from_regex(topics.NAME, fullmatch=True)
 @pytest.mark.req("M36", "M96")
 @MANY
 @given(job_ids)
-def test_a_job_has_one_topic_which_is_its_id(job):
+def test_a_job_has_one_topic_which_is_its_id(job: str) -> None:
     assert topics.job(job) == f"jobs/{job}"
     assert topics.parse(topics.job(job)) == Address("job", job)
     assert topics.parse(topics.job_state(job)) == Address("job_state", job)
@@ -24,7 +24,7 @@ def test_a_job_has_one_topic_which_is_its_id(job):
 
 @MANY
 @given(names)
-def test_session_topics_come_back(name):
+def test_session_topics_come_back(name: str) -> None:
     assert topics.parse(topics.inbox(name)) == Address("inbox", name)
     assert topics.parse(topics.events(name)) == Address("events", name)
     assert topics.parse(topics.presence(name)) == Address("presence", name)
@@ -32,13 +32,13 @@ def test_session_topics_come_back(name):
     assert topics.parse(f"loops/{name}/state") == Address("loop_state", name)
 
 
-def test_the_topics_without_an_owner_come_back():
+def test_the_topics_without_an_owner_come_back() -> None:
     assert topics.parse(topics.MONITOR) == Address("monitor", "")
     assert topics.parse(topics.DRIFT) == Address("drift", "")
 
 
 @pytest.mark.req("M36")
-def test_everything_of_one_control_root_lies_below_its_fingerprint():
+def test_everything_of_one_control_root_lies_below_its_fingerprint() -> None:
     assert topics.root("0123456789ab") == "mam/0123456789ab"
 
 
@@ -75,7 +75,7 @@ def test_everything_of_one_control_root_lies_below_its_fingerprint():
         *["monitor", "monitor/state/x", "probe", "probe/", "loops/x", "loops/X/state", "$SYS/broker", "$JS/API/INFO"],
     ],
 )
-def test_what_is_none_of_mams_is_no_address(logical):
+def test_what_is_none_of_mams_is_no_address(logical: str) -> None:
     assert topics.parse(logical) is None
 
 
@@ -84,7 +84,7 @@ def test_what_is_none_of_mams_is_no_address(logical):
     st.text() | st.lists(st.sampled_from(["jobs", "agents", "inbox", "state", "w1", "+", "#"]) | names).map("/".join)
 )
 @example("agents/w1/inbox")
-def test_an_address_leads_back_to_its_topic_and_to_no_other(logical):
+def test_an_address_leads_back_to_its_topic_and_to_no_other(logical: str) -> None:
     address = topics.parse(logical)
     makers = {"job": topics.job, "job_state": topics.job_state, "inbox": topics.inbox, "events": topics.events}
     makers |= {"presence": topics.presence, "probe": topics.probe, "loop_state": "loops/{}/state".format}
@@ -97,7 +97,7 @@ def test_an_address_leads_back_to_its_topic_and_to_no_other(logical):
 @pytest.mark.parametrize(
     "job", ["no", "0123", "UPPERCASE", "with space", "a.b.c.d.e", "jörg-jörg", "job-01234567\n", "../x-x-x"]
 )
-def test_a_bad_job_id_is_named(job):
+def test_a_bad_job_id_is_named(job: str) -> None:
     with pytest.raises(BadName) as caught:
         topics.check_job_id(job)
     assert caught.value.data["name"] == job
@@ -107,7 +107,7 @@ def test_a_bad_job_id_is_named(job):
 
 
 @pytest.mark.parametrize("name", ["", "0123", "W1", "w 1", "w.1", "ü", "w1\n", "x" * 49, "-x", "a/b"])
-def test_a_bad_name_is_named_with_its_kind(name):
+def test_a_bad_name_is_named_with_its_kind(name: str) -> None:
     with pytest.raises(BadName) as caught:
         topics.check_name(name, "loop")
     assert str(caught.value).startswith(f"loop name {name!r}")
@@ -115,6 +115,6 @@ def test_a_bad_name_is_named_with_its_kind(name):
 
 @MANY
 @given(job_ids, names)
-def test_good_names_are_returned_as_they_are(job, name):
+def test_good_names_are_returned_as_they_are(job: str, name: str) -> None:
     assert topics.check_job_id(job) == job
     assert topics.check_name(name) == name

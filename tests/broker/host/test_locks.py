@@ -4,6 +4,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -24,11 +25,11 @@ with locks.hold(Path(sys.argv[1])):
 
 
 @pytest.fixture
-def holder(tmp_path: Path):
+def holder(tmp_path: Path) -> Iterator[subprocess.Popen[str]]:
     """A process that holds the lock until it is told to go."""
     argv = [sys.executable, "-c", HOLDER, str(tmp_path / "lock")]
     with subprocess.Popen(argv, stdin=-1, stdout=-1, text=True) as child:
-        assert child.stdout.readline() == "held\n"
+        assert child.stdout is not None and child.stdout.readline() == "held\n"
         yield child
         child.kill()
 
@@ -41,7 +42,9 @@ def free(path: Path) -> bool:
         return False
 
 
-def test_a_lock_that_is_held_is_busy_and_who_gave_up_waiting_never_keeps_it(holder, tmp_path: Path) -> None:
+def test_a_lock_that_is_held_is_busy_and_who_gave_up_waiting_never_keeps_it(
+    holder: subprocess.Popen[str], tmp_path: Path
+) -> None:
     for _ in range(3):
         with pytest.raises(Busy, match="lock"), locks.hold(tmp_path / "lock", wait_s=0.01):
             pass
@@ -52,7 +55,7 @@ def test_a_lock_that_is_held_is_busy_and_who_gave_up_waiting_never_keeps_it(hold
 
 
 @pytest.mark.skipif(not Path("/proc/locks").exists(), reason="this system lists no locks")
-def test_who_holds_a_lock_is_named_and_that_it_is_stopped(holder, tmp_path: Path) -> None:
+def test_who_holds_a_lock_is_named_and_that_it_is_stopped(holder: subprocess.Popen[str], tmp_path: Path) -> None:
     def said() -> str:
         with pytest.raises(Busy) as caught, locks.hold(tmp_path / "lock", wait_s=0):
             pass
@@ -66,7 +69,7 @@ def test_who_holds_a_lock_is_named_and_that_it_is_stopped(holder, tmp_path: Path
     assert locks.holder(tmp_path / "lock") == "somebody"
 
 
-def test_a_lock_is_taken_as_soon_as_its_holder_is_killed(holder, tmp_path: Path) -> None:
+def test_a_lock_is_taken_as_soon_as_its_holder_is_killed(holder: subprocess.Popen[str], tmp_path: Path) -> None:
     assert not free(tmp_path / "lock")
     holder.kill()
 
@@ -75,7 +78,9 @@ def test_a_lock_is_taken_as_soon_as_its_holder_is_killed(holder, tmp_path: Path)
 
 
 @pytest.mark.req("M76")
-def test_who_only_asks_sees_a_holder_and_leaves_neither_threads_nor_descriptors_behind(holder, tmp_path: Path) -> None:
+def test_who_only_asks_sees_a_holder_and_leaves_neither_threads_nor_descriptors_behind(
+    holder: subprocess.Popen[str], tmp_path: Path
+) -> None:
     threads, descriptors = threading.active_count(), len(os.listdir("/proc/self/fd"))
 
     assert all(locks.is_held(tmp_path / "lock") for _ in range(200))

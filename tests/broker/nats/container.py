@@ -14,7 +14,7 @@ from filelock import FileLock
 from testcontainers.core.container import DockerContainer
 
 from mam.broker.bus.mqtt import MqttBus
-from mam.broker.bus.protocol import Bus, Will
+from mam.broker.bus.protocol import Will
 from mam.broker.bus.url import Endpoint
 from mam.broker.envelope.topics import root
 from tests.support.services import unavailable
@@ -98,7 +98,7 @@ class ContainerRig:
         will: Will | None = None,
         on_connect: Callable[[], None] | None = None,
         ready: bool = True,
-    ) -> Bus:
+    ) -> MqttBus:
         there = Endpoint("127.0.0.1", self._port, user, PASSWORDS[user], tls=True, ca_file=self._ca)
         bus = MqttBus(there, self._prefix, will=will, on_connect=on_connect)
         self._buses.append(bus)

@@ -11,6 +11,7 @@ from mam.broker.bus.mqtt import MqttBus
 from mam.broker.bus.url import Endpoint
 from mam.broker.envelope.topics import root
 from mam.broker.errors import BrokerUnreachable
+from tests.broker.conftest import Inbox
 from tests.broker.nats.container import PASSWORDS, ContainerRig
 
 FINGERPRINT = "0123456789ab"
@@ -63,7 +64,7 @@ def test_the_listener_speaks_nothing_older_than_tls_1_2(container: ContainerRig,
         assert wrapped.version() in ("TLSv1.2", "TLSv1.3")
 
 
-def test_the_viewer_may_look_and_nothing_else(container, inbox) -> None:
+def test_the_viewer_may_look_and_nothing_else(container: ContainerRig, inbox: type[Inbox]) -> None:
     seen = inbox()
     viewer, runner = container.bus(user="viewer"), container.bus(user="runner")
     viewer.subscribe("jobs/+", seen)
@@ -75,7 +76,7 @@ def test_the_viewer_may_look_and_nothing_else(container, inbox) -> None:
     assert seen.next().payload == b"from a runner"
 
 
-def test_a_runner_cannot_listen_to_jobs(container: ContainerRig, inbox) -> None:
+def test_a_runner_cannot_listen_to_jobs(container: ContainerRig, inbox: type[Inbox]) -> None:
     runner = container.bus(user="runner")
     runner.subscribe("jobs/+", inbox())
 

@@ -9,6 +9,7 @@ import stat
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.broker.nats.process import NoServer, PortInUse, Running, ServerFailed
 from mam.wrappers.process import spawn
+from tests.broker.conftest import Embedded, Inbox
 from tests.support import until
 
 START = """
@@ -43,40 +45,42 @@ def gone(pid: int) -> bool:
     return process_identity.of(pid) is None
 
 
-def test_it_answers_as_each_of_its_users_once_it_has_started(embedded):
+def test_it_answers_as_each_of_its_users_once_it_has_started(embedded: Embedded) -> None:
     running = embedded.start()
     assert nats_server.running(embedded.folder) == running
     for user in nats_config.USERS:
         embedded.bus(user).wait_ready(30)
 
 
-def test_starting_twice_gives_the_same_server(embedded):
+def test_starting_twice_gives_the_same_server(embedded: Embedded) -> None:
     assert embedded.start() == embedded.start()
 
 
-def test_two_processes_that_start_at_once_get_one_server(embedded, tmp_path):
-    command = [sys.executable, "-c", START, tmp_path, embedded.fingerprint]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-    both = [subprocess.Popen(command, **pipes) for _ in range(2)]
+def test_two_processes_that_start_at_once_get_one_server(embedded: Embedded, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", START, str(tmp_path), embedded.fingerprint]
+    pipe = subprocess.PIPE
+    both = [subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) for _ in range(2)]
     for process in both:
-        assert process.stdout.readline() == "ready\n"
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
     for process in both:
+        assert process.stdin is not None
         process.stdin.write("go\n")
         process.stdin.flush()
     said = [process.communicate()[0].split() for process in both]
     assert [process.returncode for process in both] == [0, 0]
-    assert said[0] == said[1] == [str(part) for part in nats_server.running(embedded.folder)]
+    running = nats_server.running(embedded.folder)
+    assert running is not None and said[0] == said[1] == [str(part) for part in running]
 
 
-def test_the_server_outlives_the_process_that_started_it(embedded, tmp_path):
-    command = [sys.executable, "-c", START, tmp_path, embedded.fingerprint]
+def test_the_server_outlives_the_process_that_started_it(embedded: Embedded, tmp_path: Path) -> None:
+    command = [sys.executable, "-c", START, str(tmp_path), embedded.fingerprint]
     done = subprocess.run(command, input="go\n", capture_output=True, text=True, check=True)
     pid = int(done.stdout.split()[1])
     assert not gone(pid)
     assert embedded.start().pid == pid
 
 
-def test_the_lock_lives_exactly_as_long_as_the_server(embedded):
+def test_the_lock_lives_exactly_as_long_as_the_server(embedded: Embedded) -> None:
     running = embedded.start()
     assert not embedded.lock_is_free()
     os.kill(running.pid, signal.SIGKILL)
@@ -88,7 +92,7 @@ def test_the_lock_lives_exactly_as_long_as_the_server(embedded):
 
 
 @pytest.mark.skipif(not process_identity.LINUX, reason="looks into /proc")
-def test_a_start_that_meets_a_dying_holder_of_the_lock_takes_over(embedded):
+def test_a_start_that_meets_a_dying_holder_of_the_lock_takes_over(embedded: Embedded) -> None:
     """After kill -9 the lock can outlast the pid for some milliseconds; another start can also fail meanwhile."""
     embedded.folder.mkdir(mode=0o700)
     holder = os.open(embedded.folder / "lock", os.O_RDWR | os.O_CREAT, 0o600)
@@ -115,7 +119,9 @@ def _opened(path: Path) -> int:
     return [link.resolve() for link in Path("/proc/self/fd").iterdir()].count(path)
 
 
-def test_a_server_whose_starter_died_before_it_noted_it_is_ended_by_the_next_start_and_by_stop(embedded):
+def test_a_server_whose_starter_died_before_it_noted_it_is_ended_by_the_next_start_and_by_stop(
+    embedded: Embedded,
+) -> None:
     first = embedded.start()
     until(lambda: (embedded.folder / nats_config.PID_FILE).exists())
     (embedded.folder / "server.json").unlink()
@@ -127,14 +133,16 @@ def test_a_server_whose_starter_died_before_it_noted_it_is_ended_by_the_next_sta
     assert nats_server.stop(embedded.folder) is True and gone(second.pid)
 
 
-def test_a_second_start_returns_a_server_that_answers_and_no_sooner(embedded, tmp_path):
+def test_a_second_start_returns_a_server_that_answers_and_no_sooner(embedded: Embedded, tmp_path: Path) -> None:
     gate = tmp_path / "gate"
     slow = script(tmp_path / "slow", f'while [ ! -e {gate} ]; do sleep 0.02; done\nexec {embedded.binary} "$@"\n')
     first = threading.Thread(target=lambda: embedded.start(binary=slow))
     first.start()
     try:
         until(lambda: nats_server.running(embedded.folder) is not None, "the first start's record")
-        port = nats_server.running(embedded.folder).port
+        running = nats_server.running(embedded.folder)
+        assert running is not None
+        port = running.port
         threading.Timer(1.0, gate.touch).start()  # no second start may return before this
         embedded.start()
         with socket.socket() as probe:
@@ -145,7 +153,7 @@ def test_a_second_start_returns_a_server_that_answers_and_no_sooner(embedded, tm
     assert answered
 
 
-def test_a_wanted_port_in_use_names_its_holder_and_leaves_it_alone(embedded):
+def test_a_wanted_port_in_use_names_its_holder_and_leaves_it_alone(embedded: Embedded) -> None:
     with socket.create_server((nats_config.HOST, 0)) as mine:
         port = mine.getsockname()[1]
         with pytest.raises(PortInUse) as caught:
@@ -160,7 +168,9 @@ def test_a_wanted_port_in_use_names_its_holder_and_leaves_it_alone(embedded):
     assert embedded.start(port=port).port == port
 
 
-def test_a_client_that_died_with_the_server_is_forgotten_and_a_living_one_is_not(embedded, monkeypatch, inbox):
+def test_a_client_that_died_with_the_server_is_forgotten_and_a_living_one_is_not(
+    embedded: Embedded, monkeypatch: pytest.MonkeyPatch, inbox: type[Inbox]
+) -> None:
     monkeypatch.setattr(nats_config, "FORGOTTEN_AFTER_S", 2)
     streams = embedded.folder / "store" / "jetstream" / "$G" / "streams" / "$MQTT_msgs"
     embedded.start()
@@ -183,14 +193,14 @@ def test_a_client_that_died_with_the_server_is_forgotten_and_a_living_one_is_not
     assert heard.next().payload == b"heard"
 
 
-def test_the_remembered_port_is_used_again_after_stop(embedded):
+def test_the_remembered_port_is_used_again_after_stop(embedded: Embedded) -> None:
     port = embedded.start().port
     assert nats_server.stop(embedded.folder)
     assert nats_server.remembered_port(embedded.folder) == port
     assert embedded.start().port == port
 
 
-def test_a_remembered_port_that_somebody_took_is_left_to_them(embedded):
+def test_a_remembered_port_that_somebody_took_is_left_to_them(embedded: Embedded) -> None:
     port = embedded.start().port
     nats_server.stop(embedded.folder)
     with socket.create_server((nats_config.HOST, port)):
@@ -199,7 +209,7 @@ def test_a_remembered_port_that_somebody_took_is_left_to_them(embedded):
         embedded.bus().wait_ready(30)
 
 
-def test_stopping_ends_the_server_and_twice_is_harmless(embedded):
+def test_stopping_ends_the_server_and_twice_is_harmless(embedded: Embedded) -> None:
     running = embedded.start()
     assert nats_server.stop(embedded.folder) is True
     assert gone(running.pid)
@@ -208,7 +218,7 @@ def test_stopping_ends_the_server_and_twice_is_harmless(embedded):
     assert nats_server.stop(embedded.folder / "never made") is False
 
 
-def test_a_process_that_only_has_the_pid_of_the_record_is_never_ended(embedded):
+def test_a_process_that_only_has_the_pid_of_the_record_is_never_ended(embedded: Embedded) -> None:
     embedded.folder.mkdir(mode=0o700)
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
@@ -222,7 +232,7 @@ def test_a_process_that_only_has_the_pid_of_the_record_is_never_ended(embedded):
         child.communicate()
 
 
-def test_a_process_that_only_has_the_pid_of_the_servers_own_pid_file_is_never_ended(embedded):
+def test_a_process_that_only_has_the_pid_of_the_servers_own_pid_file_is_never_ended(embedded: Embedded) -> None:
     embedded.folder.mkdir(mode=0o700)
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
@@ -234,7 +244,9 @@ def test_a_process_that_only_has_the_pid_of_the_servers_own_pid_file_is_never_en
         child.communicate()
 
 
-def test_a_server_that_never_answers_is_ended_by_the_start_that_gives_up(embedded, tmp_path, monkeypatch):
+def test_a_server_that_never_answers_is_ended_by_the_start_that_gives_up(
+    embedded: Embedded, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(nats_server, "START_WITHIN_S", 0.3)
     deaf = script(tmp_path / "deaf", f"echo $$ > {tmp_path}/pid\nexec sleep 600\n")
     with pytest.raises(ServerFailed, match="does not listen"):
@@ -245,7 +257,7 @@ def test_a_server_that_never_answers_is_ended_by_the_start_that_gives_up(embedde
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", "null", '{"pid": "x"}', '{"pid": true, "port": "y"}', '{"port": null}']
 )
-def test_a_record_that_cannot_be_read_is_no_server_and_no_error(embedded, content):
+def test_a_record_that_cannot_be_read_is_no_server_and_no_error(embedded: Embedded, content: str) -> None:
     embedded.folder.mkdir(mode=0o700)
     (embedded.folder / "server.json").write_text(content)
     assert nats_server.running(embedded.folder) is None
@@ -253,7 +265,7 @@ def test_a_record_that_cannot_be_read_is_no_server_and_no_error(embedded, conten
     assert embedded.start() == nats_server.running(embedded.folder)
 
 
-def test_a_program_that_ends_at_once_is_reported_with_its_last_words(embedded, tmp_path):
+def test_a_program_that_ends_at_once_is_reported_with_its_last_words(embedded: Embedded, tmp_path: Path) -> None:
     broken = script(tmp_path / "broken", "echo first\necho the last words >&2\nexit 3\n")
     with pytest.raises(ServerFailed) as caught:
         embedded.start(binary=broken)
@@ -263,7 +275,7 @@ def test_a_program_that_ends_at_once_is_reported_with_its_last_words(embedded, t
     assert embedded.start() == nats_server.running(embedded.folder)
 
 
-def test_a_preferred_program_is_taken_or_refused_by_name(tmp_path):
+def test_a_preferred_program_is_taken_or_refused_by_name(tmp_path: Path) -> None:
     mine = script(tmp_path / "mine", "exit 0\n")
     assert nats_server.find_binary(mine) == mine
     mine.chmod(0o600)
@@ -276,7 +288,7 @@ def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_everything_it_writes_is_private_under_every_umask(embedded):
+def test_everything_it_writes_is_private_under_every_umask(embedded: Embedded) -> None:
     before = os.umask(0)
     try:
         embedded.start()
@@ -290,10 +302,10 @@ def test_everything_it_writes_is_private_under_every_umask(embedded):
     assert len(list(embedded.secrets.iterdir())) == 3
 
 
-def test_spawn_is_given_the_lock_and_nothing_secret_on_its_command_line(embedded):
+def test_spawn_is_given_the_lock_and_nothing_secret_on_its_command_line(embedded: Embedded) -> None:
     seen = []
 
-    def watch(argv, log, cwd, descriptors):
+    def watch(argv: Sequence[str], log: Path, cwd: Path, descriptors: Sequence[int]) -> int:
         seen.append((list(argv), [os.readlink(f"/proc/self/fd/{descriptor}") for descriptor in descriptors]))
         return spawn(argv, log, cwd, descriptors)
 

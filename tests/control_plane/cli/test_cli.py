@@ -1,5 +1,6 @@
 """The command line itself: what it loads, how it fails, what it promises."""
 
+from typing import Any
 import json
 import os
 import subprocess
@@ -148,7 +149,7 @@ def test_chaos_plays_its_jobs_to_their_end_and_leaves_nothing() -> None:
 
 
 def test_chaos_plays_what_the_jobs_of_an_export_said(root: Root) -> None:
-    steps = [{"started": {}}, {"progress": "one"}, {"progress": "two"}, {"report": {"text": "no", "result": "failed"}}]
+    steps: list[dict[str, Any]] = [{"started": {}}, {"progress": "one"}, {"progress": "two"}, {"report": {"text": "no", "result": "failed"}}]
     root.agent("writer", *steps)
     told = root.delegate()
     root.mam("job", "wait", told)

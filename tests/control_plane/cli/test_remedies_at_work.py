@@ -1,5 +1,6 @@
 """Remedies carried out: the command that an error names, run as it stands, ends the trouble that the error told."""
 
+from typing import Any
 import os
 import shlex
 import shutil
@@ -14,8 +15,8 @@ from tests.control_plane.cli.test_remedies import NAMED
 from tests.control_plane.registry.test_upgrade import make_older
 from tests.support import MAM, Root, git, repository
 
-DONE = {"report": {"text": "done"}}
-FOR_EVER = ({"started": {}}, {"hang": {}})
+DONE: dict[str, Any] = {"report": {"text": "done"}}
+FOR_EVER: tuple[dict[str, Any], ...] = ({"started": {}}, {"hang": {}})
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +89,7 @@ def test_a_name_that_exists_is_continued(shared: Root) -> None:
     assert shared.session("existing").status == "running"
 
 
-def until_there(gate: Path) -> list[dict[str, object]]:
+def until_there(gate: Path) -> list[dict[str, Any]]:
     """A script that reports once *gate* exists."""
     return [{"started": {}}, {"shell": f"until [ -e {gate} ]; do sleep 0.1; done"}, DONE]
 

@@ -84,7 +84,7 @@ def test_a_round_without_a_commit_is_not_shown_as_one() -> None:
     assert loop_files.rounds_table(state) == [["1", "-", "-", "-"]]
 
 
-def said_when(child: "subprocess.Popen[str]", words: str) -> str:
+def said_when(child: Child, words: str) -> str:
     """The first line of what it says that holds *words*."""
     assert child.stderr is not None
     for line in child.stderr:

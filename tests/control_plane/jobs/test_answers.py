@@ -1,5 +1,6 @@
 """Questions of agents, and answers that come in time or too late."""
 
+from typing import Any
 import json
 import subprocess
 from pathlib import Path
@@ -31,7 +32,7 @@ def deliveries(root: Root) -> list[str]:
 def test_an_answer_that_waits_for_its_turn_is_not_typed_after_the_job(root: Root) -> None:
     ask = "mam job ask --registry-dir $MAM_JOBS_DIR --job job-00000001 --attempt 1 --no-wait which"
     go, end = root.gate(), root.gate()
-    steps = [{"started": {}}, {"shell": f"PATH={Path(MAM).parent}:$PATH {ask}"}]
+    steps: list[dict[str, Any]] = [{"started": {}}, {"shell": f"PATH={Path(MAM).parent}:$PATH {ask}"}]
     steps += [go.step, {"report": {"text": "decided myself"}}, end.step]
     root.agent("writer", *steps)
     root.delegate("writer", "do it", "--id", "job-00000001")

@@ -1,5 +1,6 @@
 """Jobs from the command line to the registry and back, with scripted agents in headless panes and a real broker."""
 
+from typing import Any
 import json
 import os
 import shlex
@@ -17,7 +18,7 @@ from mam.control_plane.jobs.reports import find_report
 from tests.support import FULL, MAM, Root, git, repository, run_mam, until
 
 ODD_NAMES = ["plain", "with space", "quo'te\"s", "$HOME", "한국어", "line\nbreak", "-dash"]
-HANG = [{"started": {}}, {"hang": {}}]
+HANG: list[dict[str, Any]] = [{"started": {}}, {"hang": {}}]
 
 
 @pytest.mark.req("M13", "M14", "M15")

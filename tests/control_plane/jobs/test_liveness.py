@@ -1,5 +1,6 @@
 """Six states of an agent at work, by rule: what is a question, what is none, and since when."""
 
+from typing import Any
 from dataclasses import replace
 
 import pytest
@@ -35,7 +36,8 @@ def test_an_agent_that_said_something_lately_progresses() -> None:
 @pytest.mark.parametrize("sign", ["written_at", "committed_at"])
 def test_a_conversation_that_grows_or_a_new_commit_is_progress_too(sign: str) -> None:
     assert judge().state == "stalled"
-    assert judge(seen=SEEN._replace(**{sign: NOW - MIN})).state == "progressing"
+    changed: dict[str, Any] = {sign: NOW - MIN}
+    assert judge(seen=SEEN._replace(**changed)).state == "progressing"
 
 
 @pytest.mark.req("M99")

@@ -19,7 +19,8 @@ def reported(root: Root) -> Job:
     root.agent("writer", {"started": {}}, {"hang": {}})
     job = root.delegate()
     until(lambda: root.job(job).state == "running")
-    return root.job(job)
+    found: Job = root.job(job)
+    return found
 
 
 def command(root: Root, job: Job, *words: str) -> list[str]:

@@ -16,7 +16,8 @@ def begun(root: Root) -> Job:
     job = root.delegate()
     until(lambda: root.job(job).state == "running")
     Path(root.job(job).report_path).write_text("first\n")
-    return root.job(job)
+    found: Job = root.job(job)
+    return found
 
 
 def report(root: Root, job: Job, text: str = "first\n") -> list[str]:

@@ -27,7 +27,7 @@ def held(stage: Stage) -> list[str]:
         return [lease.resource for lease in view.leases()] + [ticket.id for ticket in view.waiting()]
 
 
-def killed(stage: Stage, loop: str, child: "subprocess.Popen[str]") -> None:
+def killed(stage: Stage, loop: str, child: Child) -> None:
     """The process that carries a loop out dies without a word."""
     child.kill()
     child.wait()

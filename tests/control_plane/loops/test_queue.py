@@ -24,7 +24,7 @@ def test_loops_with_other_reviewers_run_side_by_side(stage: Stage) -> None:
         stage.go(loop, "gate")
 
     for loop in (one, two):
-        until(lambda loop=loop: stage.row(loop).outcome == "passed")
+        until(partial(stage.has_passed, loop))
 
 
 @pytest.mark.req("M84", "M86", "M88")

@@ -80,8 +80,13 @@ def test_those_that_the_fewest_loops_count_on_are_picked_first(mam: Mam) -> None
 def test_the_priority_counts_in_the_queue_of_the_pool_too(mam: Mam) -> None:
     hold(mam, "a", "b", "c", "d")
     with pytest.raises(Busy), pytest.MonkeyPatch.context() as patch:
-        places = []
-        patch.setattr(loop_reviewers, "waits", lambda mam, ticket: places.append(priority_of(mam, ticket)) or True)
+        places: list[int] = []
+
+        def waits(mam: Mam, ticket: str) -> bool:
+            places.append(priority_of(mam, ticket))
+            return True
+
+        patch.setattr(loop_reviewers, "waits", waits)
         loop_reviewers.pick(mam, "loop-1", "reviewer", 1, without=None, priority=7, wait_s=0.1, say=print)
 
     assert set(places) == {7}

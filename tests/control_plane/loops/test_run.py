@@ -472,7 +472,9 @@ def test_a_viewer_sees_the_loops_card_from_its_beginning_to_its_end(stage: Stage
         if message.topic == topic and message.payload:
             ring = {"k1": Keyring(mam.layout).control()}
             body = unseal(message.payload, keyring=ring, use=USE_CARD, scope=mam.fingerprint, topic=topic)
-            seen.append(body["data"])
+            data = body["data"]
+            assert isinstance(data, dict)
+            seen.append(data)
 
     bus = stage.root.viewer()
     try:

@@ -333,7 +333,7 @@ def driven(
     raise AssertionError(f"no end: {state.phase} in round {len(state.rounds)}")
 
 
-def answer(draw: Callable[[st.SearchStrategy[Any]], Any], order: Order) -> LoopEvent:
+def answer(draw: st.DrawFn, order: Order) -> LoopEvent:
     match order:
         case Work():
             return draw(st.sampled_from([DONE, DONE, DONE, WorkEnded(False, True), WorkEnded(False, False, "lost")]))

@@ -1,5 +1,6 @@
 """Which orders are still wanted: what was overtaken by an attempt, a life or its time is dropped, and never sent."""
 
+from typing import Any
 import json
 from dataclasses import replace
 
@@ -25,7 +26,7 @@ def pointless(desk: Desk) -> list[str]:
 
 @pytest.mark.parametrize(("changes", "dropped"), [({}, False), ({"attempt": 2}, True), ({"state": "cancelled"}, True)])
 def test_a_prompt_is_wanted_for_the_open_jobs_current_attempt_alone(
-    desk: Desk, changes: dict[str, object], dropped: bool
+    desk: Desk, changes: dict[str, Any], dropped: bool
 ) -> None:
     desk.session()
     job = desk.job()

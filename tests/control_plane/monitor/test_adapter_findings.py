@@ -1,5 +1,6 @@
 """What the monitor says of adapters and multiplexers that fail, and what it does not conclude from it."""
 
+from mam.wrappers.mux import catalog as mux_catalog
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ def test_a_multiplexer_whose_own_code_fails_is_a_finding_and_ends_no_session(
 ) -> None:
     session = desk.session(updated_at=desk.clock - 3_600_000)
     failing = MuxBorder(session.mux, session.mux_server, lambda: FailingMux())  # type: ignore[arg-type, return-value]
-    monkeypatch.setattr(reconcile.mux_catalog, "make", lambda *_: failing)
+    monkeypatch.setattr(mux_catalog, "make", lambda *_: failing)
 
     found = look(desk)
 

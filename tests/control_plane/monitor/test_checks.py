@@ -1,5 +1,7 @@
 """One look of the monitor at everything: what it notes, and what it does not do again and again."""
 
+from typing import Any
+from mam.wrappers.mux import catalog as mux_catalog
 import logging
 import signal
 import subprocess
@@ -61,7 +63,7 @@ def test_a_job_that_cannot_be_tried_again_is_one_finding_and_no_line_of_the_log_
 
 @pytest.mark.parametrize("change", [{"status": "stopped"}, {"incarnation": "0002"}], ids=["stopped", "its next life"])
 def test_a_session_that_is_another_one_meanwhile_adopts_no_pane(
-    desk: Desk, looking: MonitorChecks, change: dict[str, str]
+    desk: Desk, looking: MonitorChecks, change: dict[str, Any]
 ) -> None:
     session = desk.session(pane="", updated_at=desk.clock - 60_000)
     pane = Pane("p9", runtime.tag(desk.mam, "writer"), 1, dead=False, exit_code=None)
@@ -93,7 +95,7 @@ def test_multiplexers_that_do_not_answer_are_asked_again_later_and_one_at_a_time
                 raise MuxSilent(server=self.name, why="no answer within 10 s")
             return [there]
 
-    monkeypatch.setattr(reconcile.mux_catalog, "make", lambda _, server, *__: Server(server))
+    monkeypatch.setattr(mux_catalog, "make", lambda _, server, *__: Server(server))
     with desk.mam.registry.transaction() as tx:
         for row in rows.values():
             tx.put(replace(row, pid=1, pid_start=process_identity.start_time(1), boot_id=process_identity.boot_id()))
@@ -254,7 +256,7 @@ def test_a_difference_counts_from_the_second_sight_and_goes_with_its_reason(
         def panes(self) -> list[Pane]:
             return panes
 
-    monkeypatch.setattr(reconcile.mux_catalog, "make", lambda *_: Server())
+    monkeypatch.setattr(mux_catalog, "make", lambda *_: Server())
 
     def sight() -> list[str]:
         looking._reconcile_at = 0.0

@@ -1,5 +1,6 @@
 """Where registry and world disagree: every kind by its code, and no difference where nobody could look."""
 
+from mam.wrappers.mux import catalog as mux_catalog
 from dataclasses import replace
 from pathlib import Path
 
@@ -301,7 +302,7 @@ def test_a_look_at_the_world_asks_each_server_once(desk: Desk, monkeypatch: pyte
         asked.append((str(place[0]), str(place[1])))
         return Server()
 
-    monkeypatch.setattr(reconcile.mux_catalog, "make", make)
+    monkeypatch.setattr(mux_catalog, "make", make)
     with desk.mam.registry.view() as view:
         reconcile.look(desk.mam, view)
 

@@ -1,5 +1,6 @@
 """Scorecard 24: what happens while no monitor runs is seen by the next one, and nothing else is."""
 
+from typing import Any
 import os
 import shutil
 import signal
@@ -19,7 +20,7 @@ from tests.support.road import Road
 EVENTS = 200
 DYING = [f"dying-{number}" for number in range(5)]
 TREES = ["tree-0", "tree-1", "tree-2"]
-HANG = ({"started": {}}, {"hang": {}})
+HANG: tuple[dict[str, Any], ...] = ({"started": {}}, {"hang": {}})
 
 
 def team(root: Root) -> dict[str, str]:

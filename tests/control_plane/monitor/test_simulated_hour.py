@@ -6,6 +6,7 @@ the registry knows them: processes with a start time. What an agent says, when t
 thrown.
 """
 
+from typing import Any
 import contextlib
 import json
 import os
@@ -26,7 +27,7 @@ from mam.control_plane.messaging.spool_sweep import SpoolSweep
 from mam.control_plane.monitor import checks, reconcile
 from mam.control_plane.monitor.monitor import Monitor
 from mam.control_plane.registry import audit
-from mam.control_plane.registry.records import LIVE, PRESUMED, Job
+from mam.control_plane.registry.records import LIVE, PRESUMED, Job, Session
 from mam.control_plane.sessions import runtime
 from mam.wrappers.mux.protocol import MuxGone, Pane
 from tests.support import size
@@ -118,9 +119,9 @@ class Hour:
         with self.desk.mam.registry.transaction() as tx:
             row = tx.session(actor.name)
             assert row is not None
-            life = {"incarnation": f"{actor.life:04d}", "generation": actor.life, "pane": f"p{actor.life}"}
-            there = {"pid": me.pid, "pid_start": me.start, "boot_id": me.boot, "presence": "online"}
-            fresh = {"ended_reason": None, "exit_code": None, "updated_at": int(self.now * 1000)}
+            life: dict[str, Any] = {"incarnation": f"{actor.life:04d}", "generation": actor.life, "pane": f"p{actor.life}"}
+            there: dict[str, Any] = {"pid": me.pid, "pid_start": me.start, "boot_id": me.boot, "presence": "online"}
+            fresh: dict[str, Any] = {"ended_reason": None, "exit_code": None, "updated_at": int(self.now * 1000)}
             tx.put(replace(row, status="running", **life, **there, **fresh))
         if actor.open is not None:
             self.runner_says(actor, "delivery", {"state": "unknown", "reason": "restarted"}, job=actor.open)
@@ -177,7 +178,7 @@ class Hour:
         self.said.setdefault(job.id, set()).add(self.spool(actor, topics.job(job.id), wire))
 
     def runner_says(self, actor: Actor, kind: str, data: dict[str, object], job: Job | None = None) -> None:
-        of = {"job": job.id, "attempt": job.attempt} if job is not None else {}
+        of: dict[str, Any] = {"job": job.id, "attempt": job.attempt} if job is not None else {}
         self.spool(actor, topics.events(actor.name), self.desk.runtime(actor.name, kind, data, **of))
 
     def spool(self, actor: Actor, topic: str, wire: bytes) -> str:
@@ -226,15 +227,19 @@ class Hour:
         there = [actor for actor in self.actors if actor.runner is not None]
         if not there:
             raise MuxGone(server="simulated")
-        tag = lambda actor: f"{self.desk.mam.fingerprint}/{actor.name}"  # noqa: E731
-        return [Pane(f"p{actor.life}", tag(actor), actor.runner.pid, False, None) for actor in there if actor.runner]
+        root = self.desk.mam.fingerprint
+        return [
+            Pane(f"p{actor.life}", f"{root}/{actor.name}", actor.runner.pid, False, None)
+            for actor in there
+            if actor.runner
+        ]
 
     # -- the end ------------------------------------------------------------------------------
 
     def settle(self) -> None:
         """Nobody dies any more, broker and monitor are there, and time passes until no limit is left."""
         self.broker_back = self.monitor_back = self.now
-        for _ in range(LIMITS.limit_s + 60):
+        for _ in range(int(LIMITS.limit_s) + 60):
             self.now += 1
             self.carry()
             self.look()
@@ -295,7 +300,7 @@ def test_after_an_hour_of_deaths_the_registry_is_as_the_world_is_and_the_audit_l
     explained(hour, sessions, rows)
 
 
-def explained(hour: Hour, sessions: dict[str, object], rows: list[Job]) -> None:
+def explained(hour: Hour, sessions: dict[str, Session], rows: list[Job]) -> None:
     """The audit log ends with each row as it is, and each end that was not asked for has a reason."""
     assert hour.monitor is not None
     hour.monitor._audit.export(hour.view)

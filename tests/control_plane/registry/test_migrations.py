@@ -282,4 +282,5 @@ def test_every_record_names_the_columns_and_the_key_of_its_table(desk: Desk) -> 
 
     assert {record.table for record in RECORDS} == shapes.keys() - {"meta", *schema.LOGS}
     for record in RECORDS:
-        assert (set(record.columns()), record.key) == (shapes[record.table].columns, shapes[record.table].key)
+        assert frozenset(record.columns()) == shapes[record.table].columns
+        assert record.key == shapes[record.table].key

@@ -1,5 +1,6 @@
 """`mam worktree remove`: no work is lost, and what is gone comes back."""
 
+from typing import Any
 import json
 import re
 import shlex
@@ -16,7 +17,7 @@ from tests.support.binding import environ_of
 from tests.support.hidden_work import FILE, commit, family, write
 from tests.support.worktree_verbs import NOTHING, creator, leftovers, prepare, refused, row, text_of
 
-HANG = ({"started": {}}, {"hang": {}})
+HANG: tuple[dict[str, Any], ...] = ({"started": {}}, {"hang": {}})
 
 
 class TestRemoving:

@@ -102,6 +102,7 @@ def _trend(what: str, samples: list[Sample]) -> Trend:
     last = [sample for sample in samples if sample.at_s >= ends - quarter]
 
     def medians(name: str) -> tuple[float, float]:
-        return tuple(statistics.median(getattr(s, name) for s in part) for part in (first, last))  # type: ignore[return-value]
+        begin, end = (statistics.median(float(getattr(s, name)) for s in part) for part in (first, last))
+        return begin, end
 
     return Trend(what, ends - begins, len(samples), medians("rss_mb"), medians("open_files"))

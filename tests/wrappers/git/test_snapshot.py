@@ -329,12 +329,11 @@ class TestPins:
     def test_a_remote_that_is_no_name_is_not_taken_for_an_option(self, repo: Path, tmp_path: Path) -> None:
         tip = git(repo, "rev-parse", "HEAD")
         ran = tmp_path / "ran"
-        for call in (
-            lambda: snapshot.push(repo, f"--upload-pack=touch {ran}", "loop-1/1", tip, tip),
-            lambda: snapshot.unpush(repo, f"--upload-pack=touch {ran}", "loop-1"),
-        ):
-            with pytest.raises(GitFailed):
-                call()
+        option = f"--upload-pack=touch {ran}"
+        with pytest.raises(GitFailed):
+            snapshot.push(repo, option, "loop-1/1", tip, tip)
+        with pytest.raises(GitFailed):
+            snapshot.unpush(repo, option, "loop-1")
         assert not ran.exists()
 
 

@@ -159,6 +159,10 @@ def test_the_same_work_is_the_same_commit_whenever_it_is_captured(tree: Path) ->
     assert snapshot.capture(tree, "s") == first
 
 
+def move_away(tree: Path) -> None:
+    tree.rename(tree.with_name("moved"))
+
+
 REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
     "a repository inside": (run("git init -q sub; cd sub; git commit -q --allow-empty -m x"), "repository of its own"),
     "a repository without commits": (run("git init -q sub; echo x > sub/file"), "repository of its own"),
@@ -174,7 +178,7 @@ REFUSED: dict[str, tuple[Callable[[Path], None], str]] = {
             "git rebase s || true"),
         "a rebase in progress",
     ),
-    "no directory": (lambda tree: tree.rename(tree.with_name("moved")), "directory is gone"),
+    "no directory": (move_away, "directory is gone"),
 }  # fmt: skip
 
 

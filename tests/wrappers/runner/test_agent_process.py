@@ -45,7 +45,8 @@ class Stage:
         return [told for told in map(json.loads, lines) if told["what"] == what]
 
     def await_told(self, what: str, times: int = 1) -> dict[str, Any]:
-        return until(lambda: len(self.told(what)) >= times and self.told(what)[times - 1], what=what)
+        found: dict[str, Any] = until(lambda: self.told(what)[times - 1 : times], what=what)[0]
+        return found
 
     def shown(self) -> str:
         """All that the terminal has shown so far."""
@@ -57,7 +58,8 @@ class Stage:
         return self._shown.decode("utf-8", "replace")
 
     def await_shown(self, text: str) -> str:
-        return until(lambda: text in self.shown() and self.shown(), what=text)
+        until(lambda: text in self.shown(), what=text)
+        return self.shown()
 
     def type(self, text: str) -> None:
         os.write(self.terminal, text.encode())
