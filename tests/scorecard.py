@@ -5,7 +5,6 @@ Usage: python -m tests.scorecard FIGURES DOCUMENT: FIGURES holds one JSON object
 the fixture `figure` writes them. A new row is a test with `@pytest.mark.scorecard(row)` and an entry here.
 """
 
-from collections.abc import Callable
 import json
 import os
 import platform
@@ -13,6 +12,7 @@ import sqlite3
 import subprocess
 import sys
 from collections import defaultdict
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 

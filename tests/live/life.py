@@ -16,9 +16,9 @@ import pytest
 from mam.agents import catalog
 from mam.agents.protocol import ScreenState
 from mam.agents.stand_in.server import ModelStandIn
-from mam.broker.envelope.signing import unverified_body
 from mam.control_plane.sessions import runtime
 from tests.support import Root, git, until
+from tests.support.messages import content_of
 from tests.support.services import unavailable
 
 # The caller's own accounts and settings reach no agent that a test starts.
@@ -185,7 +185,7 @@ def _answered(team: Root, job: str, yes: str) -> bool:
 
 def hooks_said(team: Root, name: str = "writer") -> list[str]:
     """What the agent's own hooks have told, in order."""
-    told = [unverified_body(event["wire"])["data"].get("name") for event in team.events(f"agents/{name}/events")]
+    told = [content_of(event["wire"])["data"].get("name") for event in team.events(f"agents/{name}/events")]
     return [one for one in told if one in ("permission", "permission_answered", "turn_ended")]
 
 

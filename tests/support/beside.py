@@ -1,6 +1,5 @@
 """Verbs that run beside a test, and what they have come to."""
 
-from typing import Any
 import os
 import subprocess
 from pathlib import Path

@@ -1,11 +1,11 @@
 """Small programs to run in a pane: each writes what it was given, or what it read, to a file. Run by path."""
 
-from collections.abc import Callable
 import json
 import os
 import sys
 import time
 import tty
+from collections.abc import Callable
 from pathlib import Path
 
 

@@ -1,6 +1,5 @@
 """Verbs that are struck at a fault point, from the command line and in this process."""
 
-from typing import Any
 import signal
 from typing import Any
 

@@ -1,7 +1,5 @@
 """What an onlooker of the same machine sees while MAM works: processes, the wire, panes, files, tables."""
 
-from paho.mqtt.properties import Properties
-from paho.mqtt.reasoncodes import ReasonCode
 import os
 import sqlite3
 import stat
@@ -13,6 +11,8 @@ from typing import NamedTuple
 
 import paho.mqtt.client as paho
 from paho.mqtt.enums import CallbackAPIVersion
+from paho.mqtt.properties import Properties
+from paho.mqtt.reasoncodes import ReasonCode
 
 LOOK_EVERY_S = 0.02
 PROC = Path("/proc")

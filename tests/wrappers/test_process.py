@@ -1,6 +1,5 @@
 """The one door to other programs."""
 
-from typing import Any
 import os
 import pickle
 import signal

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -86,7 +87,7 @@ def test_one_that_obeys_term_is_not_killed(tmp_path: Path, end: End) -> None:
 
 @ENDS
 @pytest.mark.parametrize("other", [{"start": "1"}, {"boot": "another-boot"}])
-def test_a_pid_that_is_that_of_another_process_now_is_left_alone(stays: Group, end: End, other: dict[str, str]) -> None:
+def test_a_pid_that_is_that_of_another_process_now_is_left_alone(stays: Group, end: End, other: dict[str, Any]) -> None:
     assert end(stays.identity._replace(**other), wait_s=0.1) is False
     assert process_identity.alive(stays.identity) and process_identity.alive(stays.child)
 

@@ -1,6 +1,5 @@
 """The command line itself: what it loads, how it fails, what it promises."""
 
-from typing import Any
 import json
 import os
 import subprocess
@@ -8,6 +7,7 @@ import sys
 import tempfile
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -149,7 +149,12 @@ def test_chaos_plays_its_jobs_to_their_end_and_leaves_nothing() -> None:
 
 
 def test_chaos_plays_what_the_jobs_of_an_export_said(root: Root) -> None:
-    steps: list[dict[str, Any]] = [{"started": {}}, {"progress": "one"}, {"progress": "two"}, {"report": {"text": "no", "result": "failed"}}]
+    steps: list[dict[str, Any]] = [
+        {"started": {}},
+        {"progress": "one"},
+        {"progress": "two"},
+        {"report": {"text": "no", "result": "failed"}},
+    ]
     root.agent("writer", *steps)
     told = root.delegate()
     root.mam("job", "wait", told)

@@ -1,12 +1,12 @@
 """Remedies carried out: the command that an error names, run as it stands, ends the trouble that the error told."""
 
-from typing import Any
 import os
 import shlex
 import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 

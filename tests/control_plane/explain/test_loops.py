@@ -1,7 +1,6 @@
 """What a person is told of a loop at each moment: who waits for an answer, what counts, what to do next."""
 
 import json
-import subprocess
 from collections.abc import Iterator
 
 import pytest
@@ -10,7 +9,7 @@ from mam.control_plane.loops import files as loop_files
 from mam.control_plane.loops.state import LoopState, Round
 from mam.control_plane.sessions import runtime
 from tests.support import MAM, until
-from tests.support.stage import Stage
+from tests.support.stage import Child, Stage
 
 
 @pytest.fixture
@@ -88,6 +87,7 @@ def said_when(child: Child, words: str) -> str:
     """The first line of what it says that holds *words*."""
     assert child.stderr is not None
     for line in child.stderr:
-        if words in line:
-            return line
+        said = str(line)
+        if words in said:
+            return said
     raise AssertionError(f"it ended without a word of {words!r}")

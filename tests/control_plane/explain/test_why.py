@@ -39,7 +39,7 @@ def test_why_knows_the_monitor_and_what_a_finding_is_about(root: Root) -> None:
     assert (root.ok("why", "monitor")["state"], root.ok("why", "broker")["next"]) == ("not running", "mam up")
 
     with root.registry.transaction() as tx:
-        since = tx.need_session("writer").created_at
+        since = root.session("writer").created_at
         tx.put(Finding("mux_gone", "mam-repo-000000", since, "tmux is gone; mam agent resume a"))
     why = root.ok("why", "mam-repo-000000")
 

@@ -1,12 +1,12 @@
 """Questions of agents, and answers that come in time or too late."""
 
-from typing import Any
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
-from mam.broker.envelope.signing import unverified_body
 from tests.support import MAM, Root, until
+from tests.support.messages import content_of
 
 
 def test_who_waits_for_an_answer_is_told_that_the_job_ended(root: Root) -> None:
@@ -25,7 +25,7 @@ def test_who_waits_for_an_answer_is_told_that_the_job_ended(root: Root) -> None:
 
 def deliveries(root: Root) -> list[str]:
     """What became of answers on their way into the agent's pane."""
-    said = [unverified_body(event["wire"]) for event in root.events("agents/writer/events")]
+    said = [content_of(event["wire"]) for event in root.events("agents/writer/events")]
     return [each["data"]["state"] for each in said if each["kind"] == "delivery" and each["job"].startswith("answer-")]
 
 

@@ -1,12 +1,12 @@
 """Jobs from the command line to the registry and back, with scripted agents in headless panes and a real broker."""
 
-from typing import Any
 import json
 import os
 import shlex
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 

@@ -1,7 +1,7 @@
 """Six states of an agent at work, by rule: what is a question, what is none, and since when."""
 
-from typing import Any
 from dataclasses import replace
+from typing import Any
 
 import pytest
 

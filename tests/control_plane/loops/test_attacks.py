@@ -1,6 +1,5 @@
 """Reviews against whoever and whatever would have an unreviewed change pass, or take somebody else's work along."""
 
-from typing import Any
 import json
 import os
 import shutil
@@ -8,6 +7,7 @@ import subprocess
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -42,7 +42,13 @@ class Bench:
         git(self.creator, "add", ".")
         git(self.creator, "commit", "-qm", "work")
         state = LoopState(("rev-a",), None, 1)
-        fixed: dict[str, Any] = {"isolation": "worktree", "promote": "none", "remote": None, "test_command": None, "title": "t"}
+        fixed: dict[str, Any] = {
+            "isolation": "worktree",
+            "promote": "none",
+            "remote": None,
+            "test_command": None,
+            "title": "t",
+        }
         self.loop = Loop(
             "loop-1", "reviewing", 1, str(self.creator), "work", "a" * 40, None, '["rev-a"]', **fixed,
             folder=str(root.path), checkpoint=json.dumps(loop_state.to_json(state)), created_at=1, updated_at=1,

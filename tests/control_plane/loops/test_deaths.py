@@ -3,12 +3,13 @@
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
 from mam.control_plane.loops.state import LoopState
 from tests.support import FULL, git, size, until
-from tests.support.stage import Stage
+from tests.support.stage import Child, Stage
 
 Figure = Callable[[str, float], None]
 REVIEWERS = ("rev-a", "rev-b")
@@ -114,6 +115,10 @@ def passed_heads(state: LoopState) -> set[str]:
     return {each.head for each in state.rounds if each.reviews and {r.verdict for r in each.reviews} == {"pass"}}
 
 
+def has_ended(child: Child) -> bool:
+    return child.poll() is not None
+
+
 def at_change(stage: Stage, number: int, over: Callable[[], bool]) -> bool:
     """Wait until the registry has changed so many times; False where the loop was over before."""
     watch = stage.root.registry.watch()
@@ -142,7 +147,7 @@ def test_what_a_creator_commits_at_any_moment_is_never_promoted_unreviewed(
         loop = stage.plan()
         child = stage.start(tree, loop, "--promote", "merge", reviewers=REVIEWERS)
         for _ in range(dice.choice((1, 1, 2))):
-            if at_change(stage, dice.randrange(1, 40), lambda child=child: child.poll() is not None):
+            if at_change(stage, dice.randrange(1, 40), partial(has_ended, child)):
                 moments += 1
                 stage.change(tree, "more", f"{dice.random()}\n")
 

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from mam.control_plane.loops import jobs as loop_jobs
 from mam.control_plane.loops import locks as loop_locks
 from mam.control_plane.monitor import repository_checks
 from tests.support import Root, git, until
-from tests.support.stage import REVIEWERS, Stage, main_checkout
+from tests.support.stage import REVIEWERS, Child, Stage, main_checkout
 
 PASS, GATE = [{"report": "pass"}], {"gate": "gate"}
 

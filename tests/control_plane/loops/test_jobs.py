@@ -66,7 +66,13 @@ def made(desk: Desk) -> LoopJobs:
     folder = desk.mam.layout.loops / "loop-1"
     folder.mkdir(parents=True)
     (folder / "task.md").write_text("do it\n", "utf-8")
-    fixed: dict[str, Any] = {"isolation": "worktree", "promote": "none", "remote": None, "test_command": None, "title": "do it"}
+    fixed: dict[str, Any] = {
+        "isolation": "worktree",
+        "promote": "none",
+        "remote": None,
+        "test_command": None,
+        "title": "do it",
+    }
     row = Loop(
         "loop-1", state.phase, 1, "/w", "issue-1", "a" * 40, "writer", '["rev-a"]', **fixed,
         folder=str(folder), checkpoint=json.dumps(loop_state.to_json(state)), created_at=1, updated_at=1,
@@ -159,7 +165,13 @@ def answered(desk: Desk, text: str = SAID, **changes: Any) -> Reviewed:
     folder = desk.mam.layout.loops / "loop-2"
     folder.mkdir(parents=True)
     # Reviewed elsewhere: a bench of its own would be one more reason to refuse.
-    fixed: dict[str, Any] = {"isolation": "worktree", "promote": "none", "remote": "origin", "test_command": None, "title": "do it"}
+    fixed: dict[str, Any] = {
+        "isolation": "worktree",
+        "promote": "none",
+        "remote": "origin",
+        "test_command": None,
+        "title": "do it",
+    }
     row = Loop(
         "loop-2", state.phase, 1, "/w", "issue-1", BASE, None, '["rev-a"]', **fixed,
         folder=str(folder), checkpoint=json.dumps(loop_state.to_json(state)), created_at=1, updated_at=1,

@@ -25,9 +25,11 @@ def an_old_bench(mam: Mam, loop_id: str) -> Path:
 
 
 def a_loop(loop_id: str) -> Loop:
-    people = (None, '["writer"]')
-    ways = ("worktree", "none", None, None)
-    return Loop(loop_id, "reviewing", 1, "/tree", "b", "0" * 40, *people, *ways, "title", "/folder", "{}", 1, 1)
+    return Loop(
+        *(loop_id, "reviewing", 1, "/tree", "b", "0" * 40),
+        *(None, '["writer"]', "worktree", "none", None, None),
+        *("title", "/folder", "{}", 1, 1),
+    )
 
 
 def swept(mam: Mam) -> list[str]:

@@ -1,7 +1,6 @@
 """The review loop as a pure function: what it promises, whatever comes in whichever order, however often."""
 
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -310,9 +309,7 @@ def test_a_checkpoint_of_a_newer_version_is_refused_and_not_half_understood() ->
 # -- a process that dies ------------------------------------------------------------------------
 
 
-def driven(
-    draw: Callable[[st.SearchStrategy[Any]], Any], state: LoopState, *, crashes: bool
-) -> tuple[LoopState, list[Order]]:
+def driven(data: st.DataObject, state: LoopState, *, crashes: bool) -> tuple[LoopState, list[Order]]:
     """Carry a loop out; with *crashes* its process dies now and then, and another one begins with the checkpoint."""
     carried: list[Order] = []
     state, _ = loop_state.step(state, Began())
@@ -322,29 +319,34 @@ def driven(
         if state.phase == "stuck":
             state, _ = loop_state.step(state, Resumed())
             continue
-        order = draw(st.sampled_from(loop_state.pending(state)))
+        order = data.draw(st.sampled_from(loop_state.pending(state)))
         carried.append(order)
-        if crashes and draw(st.booleans()):
+        if crashes and data.draw(st.booleans()):
             again = loop_state.from_json(json.loads(json.dumps(loop_state.to_json(state))))
             assert loop_state.pending(again) == loop_state.pending(state) and order in loop_state.pending(again)
             state, orders = loop_state.step(again, Began())  # as a successor does
             assert state == again and orders == loop_state.pending(again)
-        state, _ = loop_state.step(state, answer(draw, order))
+        state, _ = loop_state.step(state, answer(data, order))
     raise AssertionError(f"no end: {state.phase} in round {len(state.rounds)}")
 
 
-def answer(draw: st.DrawFn, order: Order) -> LoopEvent:
+promotions: list[LoopEvent] = [Promoted("x"), NotPromoted(moved=True), NotPromoted(moved=False, why="x")]
+
+
+def answer(data: st.DataObject, order: Order) -> LoopEvent:
     match order:
         case Work():
-            return draw(st.sampled_from([DONE, DONE, DONE, WorkEnded(False, True), WorkEnded(False, False, "lost")]))
+            return data.draw(
+                st.sampled_from([DONE, DONE, DONE, WorkEnded(False, True), WorkEnded(False, False, "lost")])
+            )
         case Capture(number):
-            return draw(st.sampled_from([captured(number)] * 4 + [NotCaptured("x")]))
+            return data.draw(st.sampled_from([captured(number)] * 4 + [NotCaptured("x")]))
         case Ask(_, reviewer, attempt):
-            return Reviewed(reviewer, attempt, draw(verdicts), "w")
+            return Reviewed(reviewer, attempt, data.draw(verdicts), "w")
         case Look():
-            return Looked(draw(st.booleans()))
+            return Looked(data.draw(st.booleans()))
         case Promote():
-            return draw(st.sampled_from([Promoted("x"), NotPromoted(moved=True), NotPromoted(moved=False, why="x")]))
+            return data.draw(st.sampled_from(promotions))
 
 
 @pytest.mark.req("M80")
@@ -353,7 +355,7 @@ def answer(draw: st.DrawFn, order: Order) -> LoopEvent:
 def test_a_loop_that_dies_anywhere_is_asked_again_for_exactly_what_is_unanswered_and_comes_to_an_end(
     start: LoopState, data: st.DataObject
 ) -> None:
-    ended, carried = driven(data.draw, start, crashes=True)
+    ended, carried = driven(data, start, crashes=True)
 
     assert ended.outcome in ("passed", "not_pass", "failed")
     answered = [order for order in carried if isinstance(order, Ask)]

@@ -3,6 +3,7 @@
 import random
 import time
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 
@@ -38,11 +39,15 @@ def finish(road: Road, figure: Figure, *, unanswered: int = 0, within_s: float =
     figure("doubled", doubled)
 
 
+def has_carried(road: Road, events: int) -> bool:
+    return road.count() > events
+
+
 def strike_in_turn(road: Road, targets: list[str]) -> None:
     """kill -9 each of *targets*, spread over the first three quarters of the events."""
     for strike, what in enumerate(targets):
         waited = EVENTS * strike // (len(targets) + len(targets) // 3)
-        until(lambda waited=waited: road.count() > waited, what="events flow")
+        until(partial(has_carried, road, waited), what="events flow")
         road.strike(what)
 
 

@@ -46,7 +46,7 @@ def test_free_text_is_not_typed_long_after_its_sender_was_told_that_it_failed(de
         tx.put(replace(tx.outbox()[0], created_at=now_ms() - 70_000))
 
     with desk.mam.registry.view() as view:
-        assert [order.kind for order in outbox.relay(bus, view, 1.0)] == ["say"]  # type: ignore[arg-type]
+        assert [order.kind for order in outbox.relay(bus, view, 1.0)] == ["say"]
     assert bus.sent == []
 
 
@@ -55,12 +55,12 @@ def test_an_order_that_was_answered_is_remembered_no_longer(desk: Desk) -> None:
     desk.job()
     bus, outbox = Paper(), Outbox(desk.keyring, lambda *_: 60_000)
     with desk.mam.registry.view() as view:
-        outbox.relay(bus, view, 1.0)  # type: ignore[arg-type]
+        outbox.relay(bus, view, 1.0)
     assert len(outbox._due) == len(bus.sent) == 1
 
     with desk.mam.registry.transaction() as tx:
         tx.drop(tx.outbox()[0])
     with desk.mam.registry.view() as view:
-        outbox.relay(bus, view, 2.0)  # type: ignore[arg-type]
+        outbox.relay(bus, view, 2.0)
 
     assert outbox._due == {}

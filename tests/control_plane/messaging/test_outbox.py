@@ -1,8 +1,8 @@
 """Which orders are still wanted: what was overtaken by an attempt, a life or its time is dropped, and never sent."""
 
-from typing import Any
 import json
 from dataclasses import replace
+from typing import Any
 
 import pytest
 

@@ -1,6 +1,5 @@
 """What the monitor says of adapters and multiplexers that fail, and what it does not conclude from it."""
 
-from mam.wrappers.mux import catalog as mux_catalog
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,10 +7,10 @@ from typing import Any
 import pytest
 
 from mam.control_plane.messaging.spool_sweep import SpoolSweep
-from mam.control_plane.monitor import reconcile
 from mam.control_plane.monitor.checks import MonitorChecks
 from mam.control_plane.registry.records import Finding
 from mam.control_plane.sessions.activity import PATHS_KEPT_MS, Activity
+from mam.wrappers.mux import catalog as mux_catalog
 from mam.wrappers.mux.border import MuxBorder
 from tests.support.desk import Desk
 

@@ -12,6 +12,7 @@ import socket
 import struct
 import threading
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import paho.mqtt.client as paho
@@ -336,6 +337,10 @@ def _body(connection: socket.socket) -> bytes:
     return body
 
 
+def is_back(mute: Mute, bus: MqttBus, connections: int) -> bool:
+    return mute.connections >= connections and bus.connected
+
+
 class TestSilence:
     @pytest.fixture
     def mute(self, request: pytest.FixtureRequest) -> Iterator[Mute]:
@@ -360,8 +365,10 @@ class TestSilence:
         for number in range(3):
             bus.publish("jobs/x", b"y")
             until(lambda: not bus._client._out_messages)
-            bus._client.socket().shutdown(socket.SHUT_RDWR)
-            until(lambda number=number: mute.connections > number + 1 and bus.connected)
+            connection = bus._client.socket()
+            assert isinstance(connection, socket.socket)
+            connection.shutdown(socket.SHUT_RDWR)
+            until(partial(is_back, mute, bus, number + 2))
 
         assert bus.unanswered == 0
         bus.close(flush_s=0)

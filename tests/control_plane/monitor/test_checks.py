@@ -1,12 +1,11 @@
 """One look of the monitor at everything: what it notes, and what it does not do again and again."""
 
-from typing import Any
-from mam.wrappers.mux import catalog as mux_catalog
 import logging
 import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +19,7 @@ from mam.control_plane.monitor import job_checks, reconcile
 from mam.control_plane.monitor.checks import DARK_S, MonitorChecks
 from mam.control_plane.registry.records import FINAL, PRESUMED, Finding
 from mam.control_plane.sessions import runtime
+from mam.wrappers.mux import catalog as mux_catalog
 from mam.wrappers.mux.protocol import MuxSilent, Pane
 from tests.support import until
 from tests.support.desk import Desk

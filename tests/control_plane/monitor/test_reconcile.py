@@ -1,6 +1,5 @@
 """Where registry and world disagree: every kind by its code, and no difference where nobody could look."""
 
-from mam.wrappers.mux import catalog as mux_catalog
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +13,7 @@ from mam.control_plane.monitor.reconcile import World
 from mam.control_plane.registry.records import Attempt, Session
 from mam.control_plane.sessions import runtime
 from mam.control_plane.sessions.activity import Activity
+from mam.wrappers.mux import catalog as mux_catalog
 from mam.wrappers.mux.protocol import Pane
 from tests.control_plane.loops.test_review_trees import a_loop
 from tests.support.desk import Desk

@@ -1,12 +1,12 @@
 """Scorecard 24: what happens while no monitor runs is seen by the next one, and nothing else is."""
 
-from typing import Any
 import os
 import shutil
 import signal
 import subprocess
 import time
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
@@ -29,8 +29,7 @@ def team(root: Root) -> dict[str, str]:
     for name in (*DYING, "well-0", "well-1"):
         root.agent(name, *HANG)
         jobs[name] = root.delegate(name)
-    for name, job in jobs.items():
-        until(lambda job=job: root.job(job).state == "running", what=f"{name} works")
+    until(lambda: all(root.job(job).state == "running" for job in jobs.values()), what="all of them work")
     return jobs
 
 

@@ -6,7 +6,6 @@ the registry knows them: processes with a start time. What an agent says, when t
 thrown.
 """
 
-from typing import Any
 import contextlib
 import json
 import os
@@ -16,6 +15,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -119,7 +119,11 @@ class Hour:
         with self.desk.mam.registry.transaction() as tx:
             row = tx.session(actor.name)
             assert row is not None
-            life: dict[str, Any] = {"incarnation": f"{actor.life:04d}", "generation": actor.life, "pane": f"p{actor.life}"}
+            life: dict[str, Any] = {
+                "incarnation": f"{actor.life:04d}",
+                "generation": actor.life,
+                "pane": f"p{actor.life}",
+            }
             there: dict[str, Any] = {"pid": me.pid, "pid_start": me.start, "boot_id": me.boot, "presence": "online"}
             fresh: dict[str, Any] = {"ended_reason": None, "exit_code": None, "updated_at": int(self.now * 1000)}
             tx.put(replace(row, status="running", **life, **there, **fresh))

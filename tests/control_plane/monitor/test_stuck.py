@@ -21,7 +21,7 @@ WAYS: dict[str, tuple[str, list[dict[str, Any]]]] = {
     "says-nothing": ("stalled", [{"hang": {}}]),
     "was-stopped": ("silent", [{"hang": {}}]),
 }
-AT_WORK = [{"progress": "at work"}, {"wait": 1.5}] * 18
+AT_WORK: list[dict[str, Any]] = [{"progress": "at work"}, {"wait": 1.5}] * 18
 
 
 def job_of(name: str) -> str:

@@ -2,6 +2,7 @@
 
 import json
 import os
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,10 @@ pytestmark = pytest.mark.hostile
 
 
 JUNK = ["", "[]", "null", "5", '"text"', "{}", '{"pid": "x"}', "{\x00", '{"job": 5, "attempt": "x"}', "[" * 5000]
+
+
+def is_reported(root: Root, job: str) -> bool:
+    return bool(root.job(job).state == "reported")
 
 
 class TestTornFiles:
@@ -65,7 +70,7 @@ class TestTornFiles:
                          run / "gaps.json"):  # fmt: skip
                 path.write_text(junk)
             job = root.delegate()
-            until(lambda job=job: root.job(job).state == "reported")
+            until(partial(is_reported, root, job))
 
         (run / "monitor.json").write_text("{")
         root.ok("down")

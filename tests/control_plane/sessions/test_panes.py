@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 
 from mam.agents import scripted
+from mam.agents.border import Adapter
 from mam.broker.envelope.events import FreeText
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.host import process_identity
@@ -166,9 +167,9 @@ class TestFlakyServer:
             self.insist(root, "agent", "create", name, "--agent", "scripted")
         runners = {name: root.session(name).pid for name in ("one", "two")}
 
-        for job in [root.delegate(name, "do it", "--started-within", "10", "--retries", "5") for name in runners]:
-            # Where a paste failed nobody knows what arrived: that attempt is given up, and another one made.
-            until(lambda job=job: root.job(job).state == "reported", within_s=120, what=f"{job} is reported")
+        jobs = [root.delegate(name, "do it", "--started-within", "10", "--retries", "5") for name in runners]
+        # What a paste that failed left is unknown: that attempt is given up, and another one made.
+        until(lambda: all(root.job(job).state == "reported" for job in jobs), within_s=240, what="all are reported")
 
         looks = [root.mam("monitor", "once", "--json").json for _ in range(9)]
         assert looks == [[]] * 9
@@ -475,7 +476,7 @@ def deliver(panes: Panes, pane: Pane, text: str) -> DeliveryOutcome:
     order = FreeText(prompt=text, deliver_within_s=20)
     delivery = Delivery(
         *("send-1", 1, order),
-        agent=scripted,
+        agent=Adapter("scripted", scripted),
         mux=panes.mux,
         pane=pane.id,
         ledger=ledger,

@@ -167,7 +167,11 @@ class TestMainCheckout:
         before = state_of(root)
 
         prepare(root)
-        script: tuple[dict[str, Any], ...] = ({"started": {}}, {"shell": "echo x > work.txt"}, {"report": {"text": "done"}})
+        script: tuple[dict[str, Any], ...] = (
+            {"started": {}},
+            {"shell": "echo x > work.txt"},
+            {"report": {"text": "done"}},
+        )
         name = creator(root, "one", *script)
         assert root.mam("job", "wait", root.delegate(name), "--timeout", "60").code == 0
         root.ok("worktree", "commit", "one", "-m", "work")

@@ -1,12 +1,12 @@
 """`mam worktree remove`: no work is lost, and what is gone comes back."""
 
-from typing import Any
 import json
 import re
 import shlex
 import subprocess
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +30,9 @@ class TestRemoving:
         sha = commit(tree, "work.txt")
         runner = root.session(name).pid
         with root.registry.transaction() as tx:
-            tx.put(replace(tx.session(name), conversation="11111111-1111-4111-8111-111111111111"))
+            row_of_agent = tx.session(name)
+            assert row_of_agent is not None
+            tx.put(replace(row_of_agent, conversation="11111111-1111-4111-8111-111111111111"))
 
         error = refused(root, "worktree", "remove", "one")
         assert (error["exit"], error["code"]) == (5, "worktree_busy")
