@@ -27,6 +27,8 @@ DRIVER = Path(__file__).with_name("run_verbs.py")
 # What is meant to differ, as patterns of a command line and of a place in its outcome, and why.
 ALLOWED: dict[tuple[str, str], str] = {
     (r"mam status --json", r"json\[0\]\.schema"): "the snapshot that every face shows says which form it has",
+    (r"mam why loop-.* --json", r"json\[0\]\.awaited"): "a sentence for people, now in plain English",
+    (r"mam completion .*", r"words\.(stand-in|sample|check)"): "verbs that came since",
 }
 # What each run makes anew: there such values are compared by their form alone.
 BY_CHANCE: dict[tuple[str, str], str] = {
@@ -114,7 +116,9 @@ def _outcome(case: Case, raw: Mapping[str, Any], both: tuple[Installation, ...])
     if "--help" in case.words:
         return {"code": raw["code"], "flags": sorted(set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", raw["out"])))}
     made: Outcome = {"code": raw["code"]}
-    if "--json" in case.words:
+    if case.words[0] == "completion":
+        made["words"] = dict.fromkeys(re.findall(r"[a-z][a-z_-]*", raw["out"]), "there")
+    elif "--json" in case.words:
         error = _last_json(raw["err"])
         made["error"] = error.get("error", {}).get("code") if isinstance(error, dict) else None
         made["json"] = _steady(_lines(raw["out"]), [str(mam.scripts) for mam in both])
