@@ -116,7 +116,7 @@ def _outcome(case: Case, raw: Mapping[str, Any], both: tuple[Installation, ...])
     if "--help" in case.words:
         return {"code": raw["code"], "flags": sorted(set(re.findall(r"(?<![\w-])--?[a-z][a-z-]*", raw["out"])))}
     made: Outcome = {"code": raw["code"]}
-    if case.words[0] == "completion":
+    if case.words[:1] == ("completion",) and raw["code"] == 0:
         made["words"] = dict.fromkeys(re.findall(r"[a-z][a-z_-]*", raw["out"]), "there")
     elif "--json" in case.words:
         error = _last_json(raw["err"])
