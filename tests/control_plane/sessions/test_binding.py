@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from mam.control_plane.control_root import monitor_process
 from tests.support import Root, git, repository, until
 from tests.support.binding import BINDING, environ_of
+from tests.support.commands import start_mam
 
 
 @pytest.mark.req("M27", "M29", "M35", "M108")
@@ -100,56 +102,115 @@ def test_a_row_says_where_the_agent_really_works(root: Root, tmp_path: Path, bel
     assert not [*tmp_path.glob("tree/**/.mam")]
 
 
-@pytest.mark.req("M31")
+class Elsewhere:
+    """A second control root, whose verbs are called from the first one with all four variables set."""
+
+    def __init__(self, root: Root, folder: Path) -> None:
+        self.root, self.home, self.folder = root, root.path, folder
+        self.path = repository(folder / "other")
+        assert root.mam("init", cwd=self.path).code == 0
+
+    def variables(self, name: str) -> dict[str, str]:
+        """Places that nothing but the verb *name* is told of."""
+        below = self.folder / name.replace(" ", "-")
+        own = {variable: str(below / variable.lower()) for variable in BINDING[1:]}
+        return {"WORKSPACE_ROOT": str(self.path), **own}
+
+    def down(self) -> None:
+        self.root.mam("down", env=self.variables("down"))
+
+    def followed(self, told: dict[str, str]) -> set[str]:
+        """What a verb did where it was *told*: files that it left, and the environment of a monitor that it started."""
+        monitor = monitor_process.look(self.root.parts.layout)
+        watching = environ_of(monitor.process.pid) if monitor is not None else {}
+        left = {name for name in BINDING[1:] if Path(told[name]).is_file() or [*Path(told[name]).glob("*")]}
+        return left | {name for name in BINDING if watching.get(name) == told[name]}
+
+    def refuses(self, verb: str, told: dict[str, str]) -> set[str]:
+        """Which variables a verb compares with the row of the agent `w`, which was made as *told*."""
+        found = set()
+        for name in BINDING:
+            differs = {**told, name: str(self.home if name == "WORKSPACE_ROOT" else self.folder / "differs")}
+            said = self.root.mam("agent", verb, "w", "--json", env=differs, cwd=self.folder)
+            if said.code == 2 and (said.error["code"] == "unknown_session" or name in said.error["message"]):
+                found.add(name)
+        return found
+
+
+@pytest.mark.req("M30", "M31")
+@pytest.mark.timeout(600)
 def test_the_table_of_variables_in_the_docs_is_what_the_verbs_do(root: Root, tmp_path: Path) -> None:
-    """docs/architecture.md holds the table; each cell `yes` is tried here: the verb follows the variable."""
+    """Each cell of the table in docs/architecture.md is compared with what its verb was seen to follow."""
     table = Path(__file__).parents[3].joinpath("docs", "architecture.md").read_text("utf-8")
-    rows = [line for line in table.splitlines() if line.startswith("| `mam ") and line.count("|") == 6]
-    other = repository(tmp_path / "other")
-    assert root.mam("init", cwd=other).code == 0
-    central = {
-        "WORKSPACE_ROOT": str(other),
-        "AGENT_SESSIONS_YAML": str(tmp_path / "c" / "sessions.yaml"),
-        "MAM_JOBS_DIR": str(tmp_path / "c" / "jobs"),
-        "DELEGATE_JOB_LOGS_DIR": str(tmp_path / "c" / "logs"),
-    }
-    root.env |= central
-    proven = _drive_all(root, other, central)
+    rows = [line.split("|") for line in table.splitlines() if line.startswith("| `mam ") and line.count("|") == 6]
+    other = Elsewhere(root, tmp_path)
+    root.path = other.path  # what is started there is ended there
 
-    documented = {row.split("`")[1].removeprefix("mam "): [c.strip() for c in row.split("|")[2:6]] for row in rows}
+    seen = _drive_all(root, other, other.home)
 
-    assert documented == {verb: ["yes" if name in cells else "–" for name in BINDING] for verb, cells in proven.items()}
-    root.path = other  # what was started here is ended there
+    documented = {row[1].strip(" `").removeprefix("mam "): [cell.strip() for cell in row[2:6]] for row in rows}
+    assert documented == {verb: ["yes" if name in cells else "–" for name in BINDING] for verb, cells in seen.items()}
 
 
-def _drive_all(root: Root, other: Path, central: dict[str, str]) -> dict[str, set[str]]:
-    """Which variables each verb was seen to follow."""
-    everything, jobs_only = set(BINDING), {"WORKSPACE_ROOT", "MAM_JOBS_DIR"}
-    assert root.mam("agent", "create", "w", "--agent", "scripted").code == 0
-    assert Path(central["AGENT_SESSIONS_YAML"]).exists()
-    assert (Path(central["DELEGATE_JOB_LOGS_DIR"]) / "runner-w.log").exists()
-    job = root.delegate("w")
-    assert (Path(central["MAM_JOBS_DIR"]) / job / "brief.md").exists()
-    assert not list((other / ".mam" / "jobs").iterdir())
-    assert root.mam("job", "wait", job, "--timeout", "30").code == 0
-    assert root.ok("status")["root"] == str(other)
-    assert root.ok("job", "show", job)["report_path"].startswith(central["MAM_JOBS_DIR"])
-    assert root.mam("agent", "stop", "w").code == 0
-    assert root.mam("agent", "resume", "w").code == 0
-    assert (Path(central["DELEGATE_JOB_LOGS_DIR"]) / "monitor.log").exists()
-    assert root.mam("agent", "stop", "w").code == 0
-    root.mam("down")
-    refuses = {
-        name: root.mam("agent", "stop", "w", "--json", env={name: str(root.path)}).code
-        for name in ("AGENT_SESSIONS_YAML", "MAM_JOBS_DIR", "DELEGATE_JOB_LOGS_DIR")
-    }
-    assert set(refuses.values()) == {2}
-    return {
-        "agent create": everything,
-        "agent resume": everything,
-        "agent stop": everything,
-        "job delegate": everything,
-        "job wait": jobs_only,
-        "status": {"WORKSPACE_ROOT"},
-        "monitor run": everything,
-    }
+def _drive_all(root: Root, other: Elsewhere, home: Path) -> dict[str, set[str]]:
+    """Which variables each verb was seen to follow; called in the first control root, which stays empty."""
+    seen, told = {}, {verb: other.variables(verb) for verb in ("create", "up", "delegate", "wait", "look", "loop")}
+    hang = other.folder / "hang.json"
+    hang.write_text(json.dumps([{"started": {}}, {"hang": {}}]), "utf-8")
+    create = ["--agent", "scripted", "--role", "creator,reviewer", "--", "--script", str(hang)]
+    for name in ("w", "r"):
+        assert root.mam("agent", "create", name, *create, env=told["create"], cwd=home).code == 0
+    pane = environ_of(root.session("w").agent_pid)
+    seen["agent create"] = {name for name in BINDING if pane[name] == told["create"][name]}
+    other.down()
+
+    for verb, words in (("status", ["status"]), ("monitor once", ["monitor", "once"])):
+        root.mam(*words, env=told["look"], cwd=other.folder)
+        assert root.mam("status", "--json", env=told["look"], cwd=home).json["root"] == str(other.path)
+        seen[verb] = {"WORKSPACE_ROOT"} | other.followed(told["look"])
+
+    assert root.mam("up", env=told["up"], cwd=home).code == 0
+    seen["up"] = other.followed(told["up"])
+    other.down()
+    delegate = ["job", "delegate", "--to", "w", "--brief", "-", "--json"]
+    job = root.mam(*delegate, env=told["delegate"], cwd=home, stdin="do it").json["id"]
+    seen["job delegate"] = other.followed(told["delegate"])
+    until(lambda: root.job(job).state == "running")
+    other.down()
+    assert root.mam("job", "wait", job, "--timeout", "5", env=told["wait"], cwd=home).code == 4
+    seen["job wait"] = other.followed(told["wait"])
+    other.down()
+
+    seen["agent stop"] = other.refuses("stop", told["create"])
+    seen["agent resume"] = other.refuses("resume", told["create"])
+    other.down()
+
+    tree = other.folder / "tree"
+    git(other.path, "worktree", "add", "-q", "-b", "topic", str(tree))
+    git(tree, "commit", "-q", "--allow-empty", "-m", "empty")
+    (tree / "new.txt").write_text("new\n", "utf-8")
+    git(tree, "add", "new.txt")
+    git(tree, "commit", "-qm", "new")
+    words = [
+        "loop",
+        "run",
+        "--task",
+        "-",
+        "--review-only",
+        "--reviewers",
+        "r",
+        "--worktree",
+        str(tree),
+        "--id",
+        "loop-x",
+    ]
+    child = start_mam(*words, cwd=home, env={**root.env, **told["loop"]}, stdin="look at it\n")
+    reviewed = Path(told["loop"]["MAM_JOBS_DIR"])
+    until(lambda: [*reviewed.glob("*/brief.md")], what="a reviewer was asked")
+    seen["loop run"] = other.followed(told["loop"])
+    assert root.mam("loop", "cancel", "loop-x", env=told["loop"], cwd=home).code == 0
+    assert child.wait(120) == 1
+    own = Root(home, mux="headless")
+    with own.registry.view() as view:
+        assert (view.sessions(), view.jobs(), view.loops()) == ([], [], [])
+    return seen

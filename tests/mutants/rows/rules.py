@@ -23,6 +23,7 @@ _ONLY_1 = "tests/wrappers/git/test_hooks.py::test_only_the_value_1_allows_it"
 _PURGED = "tests/control_plane/sessions/test_purge.py::test_only_the_sessions_own_conversation_goes"
 _REALLY_WORKS = f"{_BINDING}::test_a_row_says_where_the_agent_really_works"
 
+_TABLE = "tests/control_plane/sessions/test_binding.py::test_the_table_of_variables_in_the_docs_is_what_the_verbs_do"
 _POOL = (
     "tests/control_plane/loops/test_reviewers.py::"
     "test_a_reviewer_of_another_kind_joins_the_pool_and_keeps_its_conversation_when_it_is_stopped"
@@ -216,5 +217,29 @@ ROWS = (
         "            session.exitstatus = pytest.ExitCode.TESTS_FAILED\n",
         "            pass\n",
         (_PROVEN,),
+    ),
+    Mutant(
+        "table-loop",
+        "M31: the table of variables and verbs is what the verbs do, `loop run` as well",
+        "docs/architecture.md",
+        "| `mam loop run` | yes | yes | yes | yes |",
+        "| `mam loop run` | yes | yes | yes | – |",
+        (_TABLE,),
+    ),
+    Mutant(
+        "table-jobs",
+        "M30, M31: a job lies where MAM_JOBS_DIR says",
+        "control_plane/jobs/delegate.py",
+        "folder = mam.layout.jobs / job_id",
+        'folder = mam.layout.mam / "jobs" / job_id',
+        (_TABLE,),
+    ),
+    Mutant(
+        "table-compares",
+        "M30, M31: stop and resume compare each variable with the row",
+        "control_plane/sessions/runtime.py",
+        "    for name in BINDING:\n        asked",
+        "    for name in BINDING[:-1]:\n        asked",
+        (_TABLE,),
     ),
 )
