@@ -87,6 +87,13 @@ def root(make_root: Callable[..., Root]) -> Iterator[Root]:
 
 
 @pytest.fixture
+def tmux_root(make_root: Callable[..., Root], needs: Callable[[str], str]) -> Root:
+    """One control root whose agents live in a real tmux."""
+    needs("tmux")
+    return make_root(mux="tmux")
+
+
+@pytest.fixture
 def desk(tmp_path: Path) -> Desk:
     """A control root without processes, and a hand that writes messages."""
     return Desk(tmp_path / "root")
