@@ -7,32 +7,22 @@ paste happened cannot be known, so MAM never pastes it again by itself.
 
 import enum
 import hashlib
-import json
 import secrets
 from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple, cast, get_args
 
 from mam.agents.border import Adapter, AdapterFailed
 from mam.agents.protocol import Screen, ScreenState
 from mam.agents.screen import tail
-from mam.broker.envelope.events import DeliveryReason, DeliveryState, Dispatch, FreeText
-from mam.broker.host import atomic_files, fault_points
-from mam.broker.host.atomic_files import Durability
+from mam.broker.envelope.events import DeliveryReason, Dispatch, FreeText
+from mam.broker.host import fault_points
 from mam.wrappers.mux.protocol import LookFailed, Multiplexer, PaneGone
+from mam.wrappers.runner.ledger import DeliveryOutcome, Ledger
 
 ENTER_AGAIN_S = 1.0
 ENTER_AT_MOST = 3
 LOOK_EVERY_S = 0.1
 BLIND_S = 1.0  # for agents whose draft cannot be seen: the prompt counts as taken this long after Enter
-
-
-class DeliveryOutcome(NamedTuple):
-    """The end of a delivery. *evidence* is what the screen showed, or what was raised."""
-
-    state: DeliveryState
-    reason: DeliveryReason = ""
-    evidence: str = ""
 
 
 class DeliveryPhase(enum.Enum):
@@ -42,52 +32,6 @@ class DeliveryPhase(enum.Enum):
     PASTED = "pasted"  # for the pause before Enter
     CHECKING = "checking"  # for a sign that the prompt was submitted
     DONE = "done"
-
-
-class Ledger:
-    """The deliveries to one agent on disk: the file ``<job>-<attempt>`` holds the intent, later the result."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.mkdir(mode=0o700, exist_ok=True)
-
-    def path(self, job: str, attempt: int) -> Path:
-        """Return the file of one delivery."""
-        return self._folder / f"{job}-{attempt}"
-
-    def intend(self, job: str, attempt: int, by: str) -> None:
-        """
-        Record durably that *by* may paste from now on. The same *by* may repeat it after a failed try.
-
-        Raises FileExistsError where another runner may have pasted, and OSError where the disk refuses.
-        """
-        path, content = self.path(job, attempt), json.dumps({"by": by}).encode()
-        try:
-            # The paste comes after this is on the disk, so every crash leaves a trace of it.
-            atomic_files.write(path, content, Durability.NAME, exclusive=True, point="key.link")
-        except FileExistsError:
-            if path.read_bytes() != content:
-                raise
-            atomic_files.sync_folder(self._folder)  # the writer may have died just before its own sync
-
-    def result(self, job: str, attempt: int) -> DeliveryOutcome | None:
-        """Return the recorded result; `unknown` for an intent without one; None where nothing was tried."""
-        path = self.path(job, attempt)
-        if not path.exists():
-            return None
-        content = atomic_files.read(path)
-        state, reason = content.get("state"), content.get("reason")
-        if state not in get_args(DeliveryState) or reason not in get_args(DeliveryReason):
-            return DeliveryOutcome("unknown", "restarted", "the runner ended between the paste and its result")
-        return DeliveryOutcome(
-            cast("DeliveryState", state), cast("DeliveryReason", reason), str(content.get("evidence", ""))
-        )
-
-    def conclude(self, job: str, attempt: int, outcome: DeliveryOutcome) -> None:
-        """Record the result. Raises OSError where the disk refuses; the delivery then reads as `unknown`."""
-        content = json.dumps(outcome._asdict()).encode()
-        # The name is there since the intent: without the result it reads as `unknown`.
-        atomic_files.write(self.path(job, attempt), content, Durability.FILE, point="delivery.conclude")
 
 
 class Delivery:

@@ -35,8 +35,9 @@ from mam.wrappers.mux.protocol import LookFailed, PaneGone
 from mam.wrappers.runner import launch_spec
 from mam.wrappers.runner.agent_process import AgentProcess, Exited, Stopped
 from mam.wrappers.runner.bus_session import BusSession, Connect, connector
-from mam.wrappers.runner.delivery import Delivery, DeliveryOutcome, DeliveryPhase, Ledger
+from mam.wrappers.runner.delivery import Delivery, DeliveryPhase
 from mam.wrappers.runner.launch_spec import LaunchSpec
+from mam.wrappers.runner.ledger import DeliveryOutcome, Ledger
 
 _log = logging.getLogger("mam.runner")
 

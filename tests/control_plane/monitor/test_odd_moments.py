@@ -22,7 +22,7 @@ from mam.control_plane.monitor import job_checks
 from mam.control_plane.monitor.monitor import Monitor
 from mam.control_plane.sessions import runtime
 from mam.control_plane.sessions import state as session_state
-from mam.wrappers.runner.delivery import Ledger
+from mam.wrappers.runner.ledger import Ledger
 from tests.support import Root, until
 from tests.support.desk import Desk
 from tests.wrappers.runner.terminal import Terminal

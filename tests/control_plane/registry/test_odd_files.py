@@ -16,7 +16,7 @@ from mam.control_plane.messaging.spool_sweep import SpoolSweep
 from mam.control_plane.monitor import monitor
 from mam.control_plane.registry import audit
 from mam.control_plane.registry.audit import AuditLog
-from mam.wrappers.runner.delivery import Ledger
+from mam.wrappers.runner.ledger import Ledger
 from tests.support import Root, until
 from tests.support.bystander import HOSTILE, JOB, export, mam
 from tests.support.desk import Desk

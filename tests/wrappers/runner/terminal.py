@@ -8,7 +8,8 @@ from mam.agents.border import Adapter
 from mam.agents.protocol import AgentCli, Launch, Screen, ScreenState, Seat
 from mam.broker.envelope.events import FreeText
 from mam.wrappers.mux.protocol import Multiplexer, Pane, PaneSpec
-from mam.wrappers.runner.delivery import Delivery, DeliveryOutcome, Ledger
+from mam.wrappers.runner.delivery import Delivery
+from mam.wrappers.runner.ledger import DeliveryOutcome, Ledger
 
 JOB = "job-20260101-aaaa"
 MARK = "❯ "

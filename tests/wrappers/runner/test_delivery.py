@@ -5,7 +5,8 @@ from collections.abc import Callable
 import pytest
 
 from mam.agents.protocol import ScreenState
-from mam.wrappers.runner.delivery import BLIND_S, ENTER_AT_MOST, Delivery, DeliveryOutcome, DeliveryPhase, Ledger
+from mam.wrappers.runner.delivery import BLIND_S, ENTER_AT_MOST, Delivery, DeliveryPhase
+from mam.wrappers.runner.ledger import DeliveryOutcome, Ledger
 from tests.wrappers.runner.terminal import JOB, PROMPT, WITHIN_S, Terminal
 
 

@@ -15,7 +15,8 @@ from mam.broker.envelope.events import FreeText
 from mam.control_plane.sessions import runtime
 from mam.wrappers.mux.protocol import Pane
 from mam.wrappers.runner.agent_process import bare_shell
-from mam.wrappers.runner.delivery import Delivery, DeliveryOutcome, Ledger
+from mam.wrappers.runner.delivery import Delivery
+from mam.wrappers.runner.ledger import DeliveryOutcome, Ledger
 from tests.support import Root, until
 from tests.support.panes import Panes, tmux
 from tests.support.tmux_server import server

@@ -9,7 +9,8 @@ import pytest
 from mam.agents.protocol import Screen, ScreenState
 from mam.broker.envelope.events import Dispatch
 from mam.wrappers.mux.protocol import MuxSilent, PaneGone
-from mam.wrappers.runner.delivery import Delivery, DeliveryOutcome, Ledger
+from mam.wrappers.runner.delivery import Delivery
+from mam.wrappers.runner.ledger import DeliveryOutcome, Ledger
 from tests.wrappers.runner.terminal import JOB, PROMPT, WITHIN_S, Reader, Terminal
 
 

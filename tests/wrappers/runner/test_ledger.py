@@ -8,7 +8,7 @@ import pytest
 
 from mam.broker.envelope.events import FreeText
 from mam.broker.host import fault_points
-from mam.wrappers.runner.delivery import DeliveryOutcome, Ledger
+from mam.wrappers.runner.ledger import DeliveryOutcome, Ledger
 from tests.wrappers.runner.terminal import JOB, Terminal
 
 ORDER = FreeText(prompt="do it", deliver_within_s=30)
