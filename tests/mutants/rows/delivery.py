@@ -3,6 +3,7 @@
 from tests.mutants.mutant import Mutant
 
 _FILE = "wrappers/runner/delivery.py"
+_LEDGER = "wrappers/runner/ledger.py"
 _TESTS = (
     "tests/wrappers/runner/test_delivery.py",
     "tests/wrappers/runner/test_delivery_trouble.py",
@@ -10,8 +11,8 @@ _TESTS = (
 )
 
 
-def _row(name: str, rule: str, old: str, new: str) -> Mutant:
-    return Mutant(f"paste-{name}", rule, _FILE, old, new, _TESTS)
+def _row(name: str, rule: str, old: str, new: str, file: str = _FILE) -> Mutant:
+    return Mutant(f"paste-{name}", rule, file, old, new, _TESTS)
 
 
 ROWS = (
@@ -26,11 +27,12 @@ ROWS = (
         "nothing is pasted where another may have pasted",
         "if path.read_bytes() != content:\n                raise",
         "if path.read_bytes() != content:\n                pass",
+        _LEDGER,
     ),
     Mutant(
         "paste-synced",
         "the intent survives a power cut",
-        _FILE,
+        _LEDGER,
         "content, Durability.NAME, exclusive=True",
         "content, Durability.PROCESS, exclusive=True",
         _TESTS,
@@ -41,6 +43,7 @@ ROWS = (
         "an intent without a result is unknown",
         'return DeliveryOutcome("unknown", "restarted", "the runner ended',
         'return DeliveryOutcome("refused", "restarted", "the runner ended',
+        _LEDGER,
     ),
     _row(
         "deadline",
