@@ -43,7 +43,9 @@ class Verb:
         self.stdout = open(mine_out, encoding="utf-8", newline="")  # noqa: SIM115
         self.stderr = open(mine_err, encoding="utf-8", newline="")  # noqa: SIM115
         self._numbers = self._answer.makefile("r")
-        self.pid = int(self._numbers.readline())
+        told = self._numbers.readline()
+        assert told, "the server that verbs are forked from has ended: its last words are on standard error"
+        self.pid = int(told)
 
     def poll(self) -> int | None:
         """The exit code, minus the signal that ended it, or None while it runs."""
