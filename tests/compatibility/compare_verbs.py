@@ -17,10 +17,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.compatibility import released
 from tests.compatibility.recorded_root import environment, record
-from tests.compatibility.released import Installation
 from tests.compatibility.verb_cases import Case, cases
+from tests.support.installations import Installation, current, install
 
 DRIVER = Path(__file__).with_name("run_verbs.py")
 
@@ -72,13 +71,13 @@ def _short(value: object) -> str:
     return text if len(text) <= 300 else f"{text[:300]}…"
 
 
-def compare(folder: Path) -> list[Difference]:
-    """Record a root in *folder*, run all cases with both versions, and return everything that differs."""
-    old, place, store = released.install(folder / "released"), folder / "place", folder / "store"
+def compare(old: Installation, folder: Path) -> list[Difference]:
+    """Have *old* record a root in *folder*, run all cases with both versions, and return everything that differs."""
+    place, store = folder / "place", folder / "store"
     record(old, place)
     os.rename(place, store)
     chosen, clock = cases(), time.time_ns()
-    both = (old, released.current())
+    both = (old, current())
     before, after = (_outcomes(mam, chosen, place, store, clock, both) for mam in both)
     found = [
         Difference(case, where, was, now)
@@ -168,7 +167,7 @@ def _between(where: str, before: Any, after: Any) -> Iterator[tuple[str, object,
 
 def main() -> int:
     with tempfile.TemporaryDirectory(prefix="mam-compare-") as folder:
-        found = compare(Path(folder))
+        found = compare(install(Path(folder) / "released"), Path(folder))
     new = [each for each in found if not each.is_meant]
     for each in new:
         print(each)

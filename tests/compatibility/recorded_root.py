@@ -9,7 +9,7 @@ from typing import Any
 
 import psutil
 
-from tests.compatibility.released import Installation
+from tests.support.installations import Installation
 from tests.support.repositories import git
 from tests.support.waiting import until
 

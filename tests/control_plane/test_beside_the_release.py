@@ -3,36 +3,23 @@
 import json
 import os
 import subprocess
-import sys
-import sysconfig
 from pathlib import Path
 from typing import Any
 
-import filelock
 import pytest
 
 from mam.broker.host import process_identity
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.sessions import runtime
 from tests.support import MAM, Root, Said, until
-from tests.support.released import WHEEL
+from tests.support.installations import installed_once
 from tests.support.stage import Stage
 
 
 @pytest.fixture(scope="session")
 def old(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The `mam` of 0.1.0, installed once a run. It shares what it depends on with this version, and no line of code."""
-    shared = tmp_path_factory.getbasetemp().parent / "mam-0.1.0"
-    with filelock.FileLock(f"{shared}.lock"):
-        if not (shared / "bin" / "mam").exists():
-            subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(shared)], check=True)
-            version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-            packages = shared / "lib" / version / "site-packages"
-            (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", "utf-8")
-            python = ["-m", "pip", "--python", str(shared / "bin" / "python"), "--disable-pip-version-check"]
-            install = ["install", "--quiet", "--no-deps", "--no-index", str(WHEEL)]
-            subprocess.run([sys.executable, *python, *install], check=True)
-    return str(shared / "bin" / "mam")
+    return installed_once(tmp_path_factory).mam
 
 
 def by(program: str, root: Root, *words: str, stdin: str = "") -> Said:

@@ -1,11 +1,14 @@
-"""The released version of `mam`, installed from its wheel into a folder of its own."""
+"""Two `mam` on one machine: the one that the tests run in, and the released one, installed from its wheel."""
 
 import subprocess
 import sys
 import sysconfig
 from pathlib import Path
 
-WHEEL = Path(__file__).parents[1] / "fixtures" / "multi_agent_mux-0.1.0-py3-none-any.whl"
+import filelock
+import pytest
+
+from tests.support.released import WHEEL
 
 
 class Installation:
@@ -39,3 +42,11 @@ def install(folder: Path) -> Installation:
     (own / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n", "utf-8")
     (made.scripts / "nats-server").symlink_to(Path(sys.executable).parent / "nats-server")
     return made
+
+
+def installed_once(factory: pytest.TempPathFactory) -> Installation:
+    """The released version, installed once a run, whichever worker asks first."""
+    folder = factory.getbasetemp().parent / "mam-0.1.0"
+    with filelock.FileLock(f"{folder}.lock"):
+        made = Installation(folder / "bin")
+        return made if Path(made.mam).exists() else install(folder)
