@@ -20,6 +20,7 @@ from mam.control_plane.config import settings as config
 from mam.control_plane.control_root import create, monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.database import RegistryUnusable
+from mam.control_plane.registry.records import Job
 from mam.control_plane.registry.transactions import Registry
 from mam.control_plane.sessions import lifecycle
 from tests.support.commands import Said, run_mam
@@ -104,11 +105,15 @@ class Root:
         job: str = said.json["id"]
         return job
 
-    def job(self, job_id: str) -> Any:
+    def job(self, job_id: str) -> Job:
+        """A job's record, which must be there."""
         with self.registry.view() as view:
-            return view.job(job_id)
+            found = view.job(job_id)
+        assert found is not None, f"there is no job {job_id}"
+        return found
 
     def session(self, name: str) -> Any:
+        """An agent's record or None. Any: a test reads what a record has only while its agent runs."""
         with self.registry.view() as view:
             return view.session(name)
 
