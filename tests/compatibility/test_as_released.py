@@ -13,6 +13,7 @@ def released(tmp_path_factory: pytest.TempPathFactory) -> Installation:
     return installed_once(tmp_path_factory)
 
 
+@pytest.mark.end_to_end
 @pytest.mark.timeout(900)
 def test_every_verb_answers_as_the_released_one_did_but_where_it_is_meant(
     released: Installation, tmp_path: Path
@@ -22,6 +23,7 @@ def test_every_verb_answers_as_the_released_one_did_but_where_it_is_meant(
     assert not unexpected, "\n".join(unexpected)
 
 
+@pytest.mark.end_to_end
 def test_a_job_sends_the_messages_and_leaves_the_files_that_it_did_in_the_released_version(
     released: Installation, tmp_path: Path
 ) -> None:
