@@ -1,7 +1,7 @@
 """All mutations: what each rule's tests must notice."""
 
 from tests.mutants.mutant import Mutant
-from tests.mutants.rows import adapters, delivery, envelope, jobs, leases, loops, registry, rules, sessions
+from tests.mutants.rows import adapters, delivery, documented, envelope, jobs, leases, loops, registry, rules, sessions
 
 ROWS: tuple[Mutant, ...] = (
     *jobs.ROWS,
@@ -13,4 +13,5 @@ ROWS: tuple[Mutant, ...] = (
     *delivery.ROWS,
     *adapters.ROWS,
     *rules.ROWS,
+    *documented.ROWS,
 )

@@ -5,6 +5,7 @@ import shutil
 import signal
 import site
 import subprocess
+import sys
 import venv
 from pathlib import Path
 from typing import Literal
@@ -47,6 +48,9 @@ class Tree:
         lines = [str(self._code / ".types"), *site.getsitepackages()]
         (packages / "mutants.pth").write_text("\n".join(lines) + "\n", "utf-8")
         mam = self._python.with_name("mam")
+        for program in Path(sys.prefix, "bin").iterdir():  # the broker's server among them
+            if program.name != mam.name and not self._python.with_name(program.name).exists():
+                self._python.with_name(program.name).symlink_to(program)
         mam.write_text(_MAM.format(python=self._python), "utf-8")
         mam.chmod(0o755)
 

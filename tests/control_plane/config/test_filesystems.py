@@ -1,5 +1,7 @@
 """Where a control root may lie: on disks whose locks end with their holder."""
 
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from mam.control_plane.config import filesystems
 from mam.control_plane.config.filesystems import Mount, NetworkFileSystem, mount_of
 from mam.control_plane.control_root import create
 from mam.control_plane.loops import locks as loop_locks
+from mam.control_plane.loops.locks import LoopRuns
 from tests.support.desk import Desk
 
 MOUNTS = [
@@ -55,7 +58,9 @@ def mounted(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[[Path, 
 
 
 @pytest.mark.req("M79")
-@pytest.mark.parametrize("kind", ["nfs", "nfs4", "cifs", "smb3", "fuse.davfs"])
+@pytest.mark.parametrize(
+    "kind", ["nfs", "nfs4", "cifs", "smb3", "smbfs", "smb2", "afs", "afpfs", "ncpfs", "webdav", "fuse.davfs"]
+)
 def test_a_control_root_on_a_network_file_system_is_refused_with_the_reason_and_a_way_out(
     desk: Desk, mounted: Callable[[Path, str], None], kind: str
 ) -> None:
@@ -79,6 +84,33 @@ def test_a_local_one_is_taken_and_its_locks_hold(desk: Desk, mounted: Callable[[
     with loop_locks.held(desk.mam, "loop-1"):
         assert loop_locks.runs(desk.mam, "loop-1")
     assert not loop_locks.runs(desk.mam, "loop-1")
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from mam.broker.host import locks
+with locks.hold(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.req("M79")
+def test_a_lock_of_another_process_holds_here_and_ends_with_that_process(desk: Desk) -> None:
+    with loop_locks.held(desk.mam, "loop-1"):
+        (lock,) = desk.mam.layout.loops.glob("loop-1*")
+    lock.touch()
+    argv = [sys.executable, "-c", HOLDER, str(lock)]
+    other = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None and other.stdout.readline() == "held\n"
+
+    with pytest.raises(LoopRuns), loop_locks.held(desk.mam, "loop-1"):
+        pass
+    other.kill()
+    other.communicate()
+    with loop_locks.held(desk.mam, "loop-1"):
+        assert loop_locks.runs(desk.mam, "loop-1")
 
 
 @pytest.mark.req("M79")

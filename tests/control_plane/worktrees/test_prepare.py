@@ -147,6 +147,28 @@ class TestPreparing:
         assert asked[-1].endswith(" --group dev --group test") is knows
         assert ("not installed: --group dev --group test, which needs pip 25.1" in said.err) is not knows
 
+    @pytest.mark.req("M40")
+    def test_an_environment_that_was_linked_from_elsewhere_is_replaced_by_one_of_the_trees_own(
+        self, root: Root, tmp_path: Path
+    ) -> None:
+        commit(root.path, "pyproject.toml", '[project]\nname = "x"\nversion = "1"\noptional-dependencies.dev = []\n')
+        uv = tmp_path / "bin" / "uv"
+        write(uv, '#!/bin/sh\necho "$@" >> "$0.log"\n')
+        uv.chmod(0o755)
+        env = {"PATH": f"{uv.parent}{os.pathsep}{os.environ['PATH']}"}
+        struck = {"MAM_FAULT": "cli@worktree.submodules:1:crash"}
+        assert root.mam("worktree", "prepare", "one", env=env | struck).code == -9
+        tree = root.path.parent / "repo.worktrees" / "one"
+        write(tmp_path / "shared" / "bin" / "python")
+        (tree / ".venv").symlink_to(tmp_path / "shared")
+
+        assert root.mam("worktree", "prepare", "one", env=env).code == 0
+
+        assert not (tree / ".venv").is_symlink() and (tmp_path / "shared" / "bin" / "python").exists()
+        asked = (tmp_path / "bin" / "uv.log").read_text("utf-8").splitlines()
+        assert asked[0] == f"venv --quiet {tree}/.venv"
+        assert asked[-1] == f"pip install --quiet --python {tree}/.venv/bin/python -e .[dev]"
+
     @pytest.mark.req("M41")
     @pytest.mark.parametrize("kind", ["a link", "a directory"])
     def test_environments_and_caches_are_never_staged(self, root: Root, tmp_path: Path, kind: str) -> None:
