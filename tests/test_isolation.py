@@ -34,7 +34,11 @@ def counts(root: Root) -> tuple[int, int, int]:
         return len(view.sessions()), len(view.jobs()), view.last_event()
 
 
-PROGRAMS = {"soak.py", "verb_server.py"}  # run as processes of their own: what they change is theirs alone
+PROGRAMS = {
+    "soak.py",
+    "verb_server.py",
+    "run_verbs.py",
+}  # run as processes of their own: what they change is theirs alone
 
 
 @pytest.mark.req("M105")
