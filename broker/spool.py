@@ -9,7 +9,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -103,11 +103,11 @@ def pending(folder: Path) -> Iterator[Spooled]:
             yield item
 
 
-def settle(folder: Path, event_ids: set[str]) -> int:
-    """Remove the events with these ids, and return how many there were. Settling twice is harmless."""
+def settle(settled: Iterable[SpoolEntry]) -> int:
+    """Remove these events, and return how many there were. Settling twice is harmless. Raises OSError."""
     dropped = 0
-    for entry in entries(folder):
-        if entry.id in event_ids and entry.path.is_file():
+    for entry in settled:
+        if entry.path.is_file():
             entry.path.unlink(missing_ok=True)
             dropped += 1
     return dropped

@@ -31,6 +31,7 @@ _log = logging.getLogger("mam.bus")
 KEEPALIVE_S = 15
 MAX_INFLIGHT = 100
 MAX_QUEUED = 2000
+ROUTES_AT_MOST = 4096
 
 
 class MqttBus:
@@ -48,6 +49,7 @@ class MqttBus:
         self._prefix = root + "/"
         self._on_connect_hook = on_connect
         self._handlers: dict[str, Handler] = {}
+        self._routes: dict[str, list[Handler]] = {}  # topic -> whose pattern matches it; matching is dear
         self._granted: set[str] = set()
         self._asked: dict[int, str] = {}
         self._why = "no answer yet"
@@ -106,6 +108,7 @@ class MqttBus:
     def subscribe(self, pattern: str, handler: Handler) -> None:
         with self._changed:
             self._handlers[pattern] = handler
+            self._routes = {}
             if self._ready_connection:
                 self._ask(pattern)
 
@@ -200,18 +203,31 @@ class MqttBus:
             self._changed.notify_all()
 
     def _on_message(self, _client: paho.Client, _data: Any, message: paho.MQTTMessage) -> None:
-        if not message.topic.startswith(self._prefix):
-            return
-        topic = message.topic[len(self._prefix) :]
-        for pattern, handler in list(self._handlers.items()):
-            if paho.topic_matches_sub(pattern, topic):
-                got = Message(topic, bytes(message.payload), bool(message.retain))
-                self._guard(lambda handler=handler, got=got: handler(got))  # type: ignore[misc]
+        topic = message.topic  # decoded anew at each access
+        handlers = self._routes.get(topic)
+        if handlers is None:
+            handlers = self._route(topic)
+        if handlers:
+            got = Message(topic[len(self._prefix) :], bytes(message.payload), bool(message.retain))
+            for handler in handlers:
+                self._guard(handler, got)
 
-    def _guard(self, call: Callable[[], None]) -> None:
+    def _route(self, topic: str) -> list[Handler]:
+        if not topic.startswith(self._prefix):
+            return []
+        routes, logical = self._routes, topic[len(self._prefix) :]
+        found = [
+            handler for pattern, handler in list(self._handlers.items()) if paho.topic_matches_sub(pattern, logical)
+        ]
+        if len(routes) >= ROUTES_AT_MOST:
+            routes.clear()
+        routes[topic] = found
+        return found
+
+    def _guard(self, call: Callable[..., None], *args: Message) -> None:
         # Border: whatever escapes here would end paho's network thread while it still says "connected".
         try:
-            call()
+            call(*args)
         except Exception:  # noqa: BLE001
             _log.exception("a bus handler failed")
 

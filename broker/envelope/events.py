@@ -1,5 +1,7 @@
 """
-The event union: every fact that crosses a process border, checked where foreign bytes enter.
+The event union: every fact that reaches the monitor, checked where foreign bytes enter.
+
+What the monitor tells a runner is in orders.py.
 
 A body must have exactly its members. Unknown members of ``data`` are ignored, and an event of an unknown kind is kept
 without effect, so that versions can mix on one bus.
@@ -9,6 +11,7 @@ from typing import Annotated, Any, Generic, Literal, NamedTuple, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from mam.broker.envelope.payloads import DeliveryReason, DeliveryState
 from mam.broker.envelope.signing import refuse
 from mam.broker.envelope.topics import JOB_ID, NAME
 
@@ -116,47 +119,6 @@ class Cancelled(Data):
     reason: Text = ""
 
 
-class FreeText(Data):
-    """Text for an agent's composer that belongs to no job."""
-
-    prompt: Annotated[str, Field(max_length=60_000)]
-    deliver_within_s: Annotated[int, Field(ge=1, lt=MAX_SEQ)]
-    expires_at: Count | None = None  # ms since 1970, by the clock of the host that both ends share
-
-
-class Dispatch(FreeText):
-    """The prompt of one attempt. The runner must not deliver it once the brief's file has another digest."""
-
-    brief_path: str
-    brief_sha256: Sha256
-    key_file: str
-
-
-class Cancel(Data):
-    """The runner must no longer deliver the job's prompt."""
-
-    reason: Text = ""
-
-
-class SettledItem(Data):
-    """One event that the registry has recorded or refused for good."""
-
-    id: Hex32
-    outcome: str
-
-
-class Settled(Data):
-    """Events that the runner can remove from its spool."""
-
-    items: list[SettledItem]
-
-
-DeliveryState = Literal["received", "submitted", "refused", "unknown"]
-DeliveryReason = Literal[
-    "busy", "not_foreground", "dialog", "draft", "unsubmitted", "restarted", "brief_altered", "cancelled", ""
-]
-
-
 class DeliveryReport(Data):
     """How far a prompt has come on its way into the agent's composer. *evidence* is what the screen showed."""
 
@@ -202,7 +164,6 @@ JOB_DATA: dict[str, type[Data]] = {
     "report": Report,
     "cancelled": Cancelled,
 }
-INBOX_DATA: dict[str, type[Data]] = {"dispatch": Dispatch, "say": FreeText, "cancel": Cancel, "settled": Settled}
 RUNTIME_DATA: dict[str, type[Data]] = {"delivery": DeliveryReport, "signal": Signal, "presence": Presence}
 
 

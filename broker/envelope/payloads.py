@@ -1,17 +1,24 @@
 """The bodies of messages, before they are sealed. Standard library only, since agents' verbs import it."""
 
 import itertools
-import secrets
+import os
 import time
 from collections.abc import Mapping
+from typing import Literal
 
 # The signals that the hooks of an agent's CLI send, by `mam agent-signal`.
 HOOK_SIGNALS = ("permission", "permission_answered", "turn_ended")
 
+# What became of a prompt, and why.
+DeliveryState = Literal["received", "submitted", "refused", "unknown"]
+DeliveryReason = Literal[
+    "busy", "not_foreground", "dialog", "draft", "unsubmitted", "restarted", "brief_altered", "cancelled", ""
+]
+
 
 def new_id() -> str:
     """Return a random event id of 32 hex digits."""
-    return secrets.token_hex(16)
+    return os.urandom(16).hex()  # as `secrets` draws it, whose import costs agents' verbs more than it does
 
 
 def now_ms() -> int:
@@ -28,7 +35,7 @@ class Producer:
     """
 
     def __init__(self, role: str) -> None:
-        self.name = f"{role}-{secrets.token_hex(4)}"
+        self.name = f"{role}-{os.urandom(4).hex()}"
         self._seq = itertools.count()
 
     def job_event(self, job: str, attempt: int, kind: str, data: Mapping[str, object]) -> dict[str, object]:

@@ -1,6 +1,7 @@
 """Topics: built from ids and taken apart again. All topic strings of MAM stand here. Standard library only."""
 
 import re
+from functools import lru_cache
 from typing import Literal, NamedTuple
 
 from mam.broker.errors import BadName
@@ -22,6 +23,11 @@ class Address(NamedTuple):
 def root(fingerprint: str) -> str:
     """Return the prefix of all topics of one control root."""
     return f"mam/{fingerprint}"
+
+
+def job_prefix(fingerprint: str) -> str:
+    """What stands on the wire before the slash and the id of each job of one control root."""
+    return f"{root(fingerprint)}/jobs"
 
 
 def job(job_id: str) -> str:
@@ -65,6 +71,7 @@ DRIFT = "drift"
 _AGENT_PLACES: dict[str, TopicKind] = {"inbox": "inbox", "events": "events", "presence": "presence"}
 
 
+@lru_cache(maxsize=4096)
 def parse(logical: str) -> Address | None:
     """Return the parts of a logical topic, or None for a topic that is not one of MAM's."""
     match logical.split("/"):

@@ -1,6 +1,7 @@
 """
 The configuration of the embedded broker: its users, what each may publish and subscribe, and the text of the file.
 
+What a client needs to reach the server is here as well: process.py, which starts it, needs much more.
 Every user has explicit lists, since a NATS user without one owns JetStream.
 """
 
@@ -115,3 +116,18 @@ def _quoted(text: str) -> str:
 def endpoint(secrets_dir: Path, port: int, user: str) -> Endpoint:
     """Return the address and the password of *user* on the embedded server at *port*. Raises FileUnusable."""
     return Endpoint(HOST, port, user, _password(password_file(secrets_dir, user)))
+
+
+def state_file(folder: Path) -> Path:
+    """Where the server of *folder* is noted; by files alone, since every client reads it."""
+    return folder / "server.json"
+
+
+def read_state(folder: Path) -> dict[str, object]:
+    return atomic_files.read(state_file(folder))
+
+
+def remembered_port(folder: Path) -> int | None:
+    """Return the port of the last server of *folder*, which need not run now; None where there was none."""
+    port = read_state(folder).get("port")
+    return port if isinstance(port, int) else None

@@ -25,7 +25,7 @@ from mam.broker.host.atomic_files import Durability
 from mam.broker.host.ending import DoesNotEnd
 from mam.broker.host.process_identity import ProcessId
 from mam.broker.host.waiting import wait_until
-from mam.broker.nats.config import HOST, PID_FILE, configuration, endpoint, ensure_users
+from mam.broker.nats.config import HOST, PID_FILE, configuration, endpoint, ensure_users, read_state, state_file
 
 CONFIG = "nats.conf"
 START_WITHIN_S = 10.0
@@ -124,21 +124,13 @@ def _choose_port(folder: Path, wanted: int | None) -> int:
         if not _free(wanted):
             raise PortInUse(port=wanted, holder=_holder(wanted))
         return wanted
-    remembered = _read_state(folder).get("port")
+    remembered = read_state(folder).get("port")
     if isinstance(remembered, int) and _free(remembered):
         return remembered
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _state_file(folder: Path) -> Path:
-    return folder / "server.json"
-
-
-def _read_state(folder: Path) -> dict[str, object]:
-    return atomic_files.read(_state_file(folder))
 
 
 def _process(state: dict[str, object]) -> ProcessId | None:
@@ -152,15 +144,9 @@ def _process(state: dict[str, object]) -> ProcessId | None:
 
 def running(folder: Path) -> Running | None:
     """Return the server of *folder*; None where none runs. Pid, start time and boot prove that it lives."""
-    state = _read_state(folder)
+    state = read_state(folder)
     process, port = _process(state), state.get("port")
     return Running(process.pid, port) if process is not None and isinstance(port, int) else None
-
-
-def remembered_port(folder: Path) -> int | None:
-    """Return the port of the last server of *folder*, which need not run now; None where there was none."""
-    port = _read_state(folder).get("port")
-    return port if isinstance(port, int) else None
 
 
 def start(
@@ -198,7 +184,7 @@ def start(
         raise ServerFailed(why=_last_line(log, log_begins), log=str(log))
     noted = json.dumps({**started._asdict(), "port": chosen})
     # The port must survive a crash, so that processes that have noted it find the broker there again.
-    atomic_files.write(_state_file(folder), noted.encode(), Durability.FILE, point="private.rename")
+    atomic_files.write(state_file(folder), noted.encode(), Durability.FILE, point="private.rename")
     running_now = Running(pid, chosen)
     try:
         _greet(folder, secrets_dir, fingerprint, running_now, log_begins)
@@ -276,7 +262,7 @@ def stop(folder: Path, *, wait_s: float = 5.0) -> bool:
 
     Raises ServerNotEnded.
     """
-    server = _process(_read_state(folder)) or _unnoted(folder)
+    server = _process(read_state(folder)) or _unnoted(folder)
     if server is None:
         return False
     try:

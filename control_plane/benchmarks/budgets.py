@@ -3,7 +3,7 @@
 # Whole processes, as multiples of `python3 -c pass`.
 HEARTBEAT_RATIO = 3.0
 HELP_RATIO = 4.0
-STATUS_RATIO = 8.0
+STATUS_RATIO = 5.0
 
 # Events that the monitor verifies, records and settles, as a share of what a bare subscriber receives.
 MONITOR_SHARE = 0.4
@@ -13,7 +13,7 @@ DELIVERY_P50_S = 0.5
 DELIVERY_P95_S = 0.8
 
 # Processes that have nothing to do: resident MB, percent of a core.
-RUNNER_MB = 48
+RUNNER_MB = 30
 RUNNER_CORE_PERCENT = 0.1
 MONITOR_MB = 150
 MONITOR_CORE_PERCENT = 0.5

@@ -1,16 +1,16 @@
 """The monitor as other processes see it: look whether it runs, start it, end it."""
 
 import os
-from typing import NamedTuple
 
 from mam.broker.errors import MamError
-from mam.broker.host import atomic_files, ending, locks, process_identity
+from mam.broker.host import ending, locks, process_identity
 from mam.broker.host.ending import DoesNotEnd
-from mam.broker.host.process_identity import ProcessId
 from mam.broker.host.progress import Progress, silent
 from mam.broker.host.waiting import wait_until
 from mam.control_plane.config.layout import Layout
 from mam.control_plane.control_root.context import Mam
+from mam.control_plane.control_root.monitor_status import MonitorStatus as MonitorStatus
+from mam.control_plane.control_root.monitor_status import look as look
 from mam.control_plane.registry import database
 from mam.wrappers import process
 
@@ -35,33 +35,6 @@ class MonitorNotEnded(MonitorFailed):
     """The monitor still runs after SIGKILL."""
 
     message = "the monitor cannot be ended: {why}"
-
-
-class MonitorStatus(NamedTuple):
-    """What a running monitor says of itself. *problem* is empty where all is well."""
-
-    process: ProcessId
-    ready: bool
-    version: str
-    broker: str
-    problem: str
-    stopped: bool = False  # its process was stopped (SIGSTOP), so the other fields are old
-
-
-def look(layout: Layout, *, made_at: str | None = None) -> MonitorStatus | None:
-    """Return the monitor of this control root; None where none runs. Pid, start time and boot prove that it lives."""
-    state = atomic_files.read(layout.monitor_state)
-    pid = state.get("pid")
-    here = os.path.realpath(made_at or layout.root)  # a control root may have several paths
-    if not isinstance(pid, int) or os.path.realpath(str(state.get("root"))) != here:
-        return None  # a copied control root holds the state of its original
-    named = ProcessId(pid, str(state.get("start")), str(state.get("boot")))
-    if not process_identity.alive(named):
-        return None
-    version, broker, problem = (str(state.get(name, "")) for name in ("version", "broker", "problem"))
-    if stopped := process_identity.is_stopped(pid):
-        problem = f"its process {pid} was stopped, and sees, sends and records nothing; `kill -CONT {pid}` wakes it"
-    return MonitorStatus(named, bool(state.get("ready")), version, broker, problem, stopped)
 
 
 def clean_environment(mam: Mam) -> dict[str, str]:

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mam.broker.envelope.payloads import now_ms
-from mam.control_plane.control_root import monitor_process
+from mam.control_plane.control_root import monitor_status
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.control_root.monitor_process import MonitorStatus
+from mam.control_plane.control_root.monitor_status import MonitorStatus
 from mam.control_plane.explain import tables
 from mam.control_plane.loops import locks as loop_locks
 from mam.control_plane.registry.records import OPEN, Finding, Job, Loop, Session
@@ -85,7 +85,7 @@ def take(mam: Mam) -> Snapshot:
 
     Raises NoRegistry, SchemaMismatch, RegistryUnusable.
     """
-    at, monitor = now_ms(), monitor_process.look(mam.layout)
+    at, monitor = now_ms(), monitor_status.look(mam.layout)
     with mam.registry.view() as view:
         sessions, worktrees, loops = view.sessions(), view.worktrees(), view.loops()
         jobs, counts, findings = view.jobs(states=OPEN), view.count_jobs(), view.findings()

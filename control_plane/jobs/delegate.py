@@ -172,7 +172,7 @@ def _plan(
     now = now_ms()
     return Job(
         id=job_id,
-        topic_prefix=f"{topics.root(mam.fingerprint)}/jobs",
+        topic_prefix=topics.job_prefix(mam.fingerprint),
         title=" ".join(title.split())[:120],
         session=session,
         state="queued",

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import Usage
 from mam.broker.host import ending
@@ -126,13 +127,16 @@ def copied(mam: Mam) -> None:
     with mam.registry.transaction() as tx:
         tx.set_meta("control_root", str(mam.layout.root))
         tx.set_meta("salt", salt)
-        tx.set_meta("fingerprint", fingerprint(mam.layout.root, salt))
+        own = fingerprint(mam.layout.root, salt)
+        tx.set_meta("fingerprint", own)
         for order in tx.outbox():
             tx.drop(order)
         for session in tx.sessions():
             tx.drop(session)
             mam.layout.session_key(session.name).unlink(missing_ok=True)
         _close_jobs(tx)
+        for job in tx.rows(Job):  # what is still said of them is said below this root
+            tx.put(replace(job, topic_prefix=topics.job_prefix(own)))
         for tree in tx.rows(Worktree):
             tx.drop(tree)  # they are linked to the original
         for loop in tx.loops(only_open=True):

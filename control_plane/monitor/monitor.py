@@ -45,7 +45,7 @@ from mam.wrappers.runner.bus_session import Connect, connect_mqtt, connector
 
 _log = logging.getLogger("mam.monitor")
 
-BATCH = 256
+BATCH = 512
 GATHER_S = 0.004  # under load: a commit costs the same for one event as for many
 LOADED = 8
 QUEUE = 20_000
@@ -256,6 +256,7 @@ class Monitor:
             return
         if self._announced and monitor_process.look(self._layout) is None:
             self._announce(ready=True)  # it was damaged: no verb could end us
+        self._guarded(self._inbox.write_beats)
         fresh = self._looking.tick(view, self._keeper.problem, list(self._cards_kept))
         if len(self._queue) < LOADED or time.monotonic() - self._exported > EXPORT_S:
             self._exported = time.monotonic()
@@ -317,6 +318,7 @@ class Monitor:
             self._cards.monitor(self._keeper.bus, online=False)
         self._keeper.close()
         view.connection.close()
+        self._inbox.close()
         self._registry.close()
 
 

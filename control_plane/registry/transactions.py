@@ -9,6 +9,7 @@ import os
 import sqlite3
 from collections.abc import Generator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 from typing import cast
 
@@ -73,11 +74,9 @@ class Transaction(View):
         self.connection.execute("INSERT OR REPLACE INTO meta (name, value) VALUES (?, ?)", (name, value))
         audit.add_entry(self.connection, self._by, "meta", name, {"name": name, "value": value})
 
-    def add_event(self, **columns: object) -> None:
-        """Store one event with its exact wire bytes. Raises sqlite3.IntegrityError where its slot is taken."""
-        names = ", ".join(columns)
-        marks = ", ".join("?" * len(columns))
-        self.connection.execute(f"INSERT INTO events ({names}) VALUES ({marks})", tuple(columns.values()))
+    def add_event(self, **columns: object) -> bool:
+        """Store one event with its exact wire bytes; False, with nothing stored, where its slot is taken."""
+        return self.connection.execute(_insert_event(tuple(columns)), tuple(columns.values())).rowcount == 1
 
     @contextmanager
     def savepoint(self) -> Generator[None]:
@@ -91,6 +90,14 @@ class Transaction(View):
             raise
         finally:
             self.connection.execute("RELEASE one")
+
+
+@lru_cache(maxsize=4)
+def _insert_event(columns: tuple[str, ...]) -> str:
+    """The statement for these columns; the same text each time, so that SQLite prepares it once."""
+    marks = ", ".join("?" * len(columns))
+    slot = "ON CONFLICT (scope, attempt, producer, slot) DO NOTHING"
+    return f"INSERT INTO events ({', '.join(columns)}) VALUES ({marks}) {slot}"
 
 
 class Registry:

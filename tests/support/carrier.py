@@ -4,7 +4,7 @@ import sys
 import time
 from pathlib import Path
 
-from mam.broker.envelope.events import Settled
+from mam.broker.envelope.orders import Settled
 from mam.broker.errors import MamError
 from mam.broker.host import process_identity
 from mam.wrappers.runner import launch_spec
@@ -22,7 +22,7 @@ def main(spec_file: Path) -> None:
             link.carry(time.monotonic())
             while (message := link.receive()) is not None:
                 if isinstance(message.data, Settled):
-                    link.relay.settle({item.id for item in message.data.items})
+                    link.relay.settle(message.data.ids)
         except (OSError, MamError, ValueError) as error:
             print(error, file=sys.stderr)
         time.sleep(0.02)

@@ -121,13 +121,13 @@ class Root:
         with self.registry.view() as view:
             return view.events(scope=scope, limit=100_000)
 
-    def viewer(self) -> MqttBus:
-        """A bus as the user that may only look; the caller closes it."""
+    def viewer(self, below: str = "") -> MqttBus:
+        """A bus as the user that may only look, *below* a prefix or this root's; the caller closes it."""
         layout = self.parts.layout
         running = nats_server.running(layout.broker)
         assert running is not None
         return MqttBus(
-            nats_config.endpoint(layout.secrets, running.port, "viewer"), topics.root(self.parts.fingerprint)
+            nats_config.endpoint(layout.secrets, running.port, "viewer"), below or topics.root(self.parts.fingerprint)
         )
 
     @contextmanager

@@ -12,14 +12,7 @@ from mam.broker.bus.mqtt import MqttBus
 from mam.broker.bus.protocol import Bus, Message, Will
 from mam.broker.bus.url import Endpoint
 from mam.broker.envelope import keys, topics
-from mam.broker.envelope.events import (
-    INBOX_DATA,
-    RUNTIME_DATA,
-    Presence,
-    SessionMessage,
-    check,
-)
-from mam.broker.envelope.events import CheckedEvent as Checked
+from mam.broker.envelope.orders import Received, SeenPresence, read_inbox, read_presence
 from mam.broker.envelope.payloads import Producer
 from mam.broker.envelope.signing import USE_COMMAND, USE_JOB, USE_RUNTIME, seal, unseal
 from mam.broker.host import process_identity
@@ -154,7 +147,7 @@ class BusSession:
         """Publish the events of the spool that are due. Returns those that were published for the first time."""
         return self.relay.send(self._bus, now)
 
-    def receive(self) -> Checked[SessionMessage] | None:
+    def receive(self) -> Received | None:
         """
         Return the next message for this runner, checked; None where no more are waiting.
 
@@ -165,13 +158,13 @@ class BusSession:
             if not message.payload:
                 continue
             own_presence = message.topic == topics.presence(self._spec.session)
-            use, kinds = (USE_RUNTIME, RUNTIME_DATA) if own_presence else (USE_COMMAND, INBOX_DATA)
+            use, read = (USE_RUNTIME, read_presence) if own_presence else (USE_COMMAND, read_inbox)
             scope, keyring = self._spec.session, {"k1": self._key}
             body = unseal(message.payload, keyring=keyring, use=use, scope=scope, topic=message.topic)
-            checked = check(SessionMessage, kinds, body)
+            received = read(body)
             if not own_presence:
-                return checked
-            self._answer(checked.data)
+                return received
+            self._answer(received.data)
         return None
 
     def close(self) -> None:
@@ -197,7 +190,7 @@ class BusSession:
 
     def _answer(self, seen: object) -> None:
         """A late will may have overwritten our `online`: publish it again, unless a younger runner has published."""
-        if not isinstance(seen, Presence):
+        if not isinstance(seen, SeenPresence):
             return
         if seen.incarnation == self._spec.incarnation and seen.online:
             self._echo_due = None

@@ -14,7 +14,8 @@ from pathlib import Path
 from mam.agents.border import Adapter, AdapterFailed
 from mam.agents.protocol import Screen, ScreenState
 from mam.agents.screen import tail
-from mam.broker.envelope.events import DeliveryReason, Dispatch, FreeText
+from mam.broker.envelope.orders import Dispatch, FreeText
+from mam.broker.envelope.payloads import DeliveryReason
 from mam.broker.host import fault_points
 from mam.wrappers.mux.protocol import LookFailed, Multiplexer, PaneGone
 from mam.wrappers.runner.ledger import DeliveryOutcome, Ledger

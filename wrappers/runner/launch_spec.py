@@ -11,7 +11,6 @@ from mam.broker.errors import FileRefused
 from mam.broker.host import atomic_files
 from mam.broker.host.atomic_files import Durability
 from mam.broker.nats import config as nats_config
-from mam.broker.nats import process as nats_server
 
 
 @dataclass(frozen=True)
@@ -34,7 +33,7 @@ class BrokerRef:
         if self.url:
             password = keys.read_private(Path(self.password_file)).decode().strip() if self.password_file else ""
             return parse_url(self.url, password, Path(self.ca_file) if self.ca_file else None)
-        port = nats_server.remembered_port(Path(self.folder))
+        port = nats_config.remembered_port(Path(self.folder))
         return None if port is None else nats_config.endpoint(Path(self.secrets), port, user)
 
 

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import NamedTuple, cast, get_args
 
-from mam.broker.envelope.events import DeliveryReason, DeliveryState
+from mam.broker.envelope.payloads import DeliveryReason, DeliveryState
 from mam.broker.host import atomic_files
 from mam.broker.host.atomic_files import Durability
 

@@ -1,12 +1,13 @@
 """The relay from a spool to the bus: each event is published again and again until it is settled."""
 
 import time
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 from mam.broker import spool
 from mam.broker.bus.protocol import Bus
 from mam.broker.host.waiting import pause_s
-from mam.broker.spool import Spooled
+from mam.broker.spool import Spooled, SpoolEntry
 
 FIRST_RETRY_S = 2.0
 LAST_RETRY_S = 60.0
@@ -26,14 +27,17 @@ class Relay:
     def __init__(self, folder: Path, dead: Path) -> None:
         self._folder, self._dead = folder, dead
         self._tries: dict[str, tuple[int, float]] = {}  # id -> tries so far, when the next one is due
+        self._entries: dict[str, list[SpoolEntry]] = {}  # id -> its files, as of the last listing; mostly one
 
     def send(self, bus: Bus | None, now: float) -> list[Spooled]:
         """Publish what is due. Returns the events that were seen for the first time, also where *bus* is None."""
         fresh: list[Spooled] = []
         sent = 0
         entries = spool.entries(self._folder)
-        waiting = {entry.id for entry in entries}
-        self._tries = {event_id: known for event_id, known in self._tries.items() if event_id in waiting}
+        self._entries = {}
+        for entry in entries:
+            self._entries.setdefault(entry.id, []).append(entry)
+        self._tries = {event_id: known for event_id, known in self._tries.items() if event_id in self._entries}
         for entry in entries:
             if sent >= AT_ONCE:
                 break
@@ -67,8 +71,12 @@ class Relay:
         """Make all events due at once, after a connection came back."""
         self._tries = {event_id: (tries, 0.0) for event_id, (tries, _) in self._tries.items()}
 
-    def settle(self, ids: set[str]) -> None:
-        """Remove the events with these ids."""
-        spool.settle(self._folder, ids)
+    def settle(self, ids: AbstractSet[str]) -> None:
+        """
+        Drop what is settled, by the names of the last listing: the folder is not listed again.
+
+        An id that was not seen there is no event of ours, or one that goes out again and is settled again.
+        """
         for event_id in ids:
+            spool.settle(self._entries.pop(event_id, []))
             self._tries.pop(event_id, None)

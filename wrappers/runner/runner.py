@@ -12,6 +12,7 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from logging.handlers import RotatingFileHandler
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,7 @@ from mam.agents.protocol import Screen, ScreenState
 from mam.agents.screen import tail
 from mam.broker import spool
 from mam.broker.envelope import keys, topics
-from mam.broker.envelope.events import Cancel, Dispatch, FreeText, SessionMessage, Settled
-from mam.broker.envelope.events import CheckedEvent as Checked
+from mam.broker.envelope.orders import Cancel, Dispatch, FreeText, Received, Settled
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.envelope.signing import EventRefused, claimed
 from mam.broker.errors import MamError
@@ -242,15 +242,14 @@ class Runner:
                 return
             self._guarded(self._obey, message)
 
-    def _obey(self, message: Checked[SessionMessage]) -> None:
-        frame, data = message
-        match data:
-            case Settled():
-                self._link.relay.settle({item.id for item in data.items})
-            case FreeText() if frame.job:
-                self._accept(frame.job, frame.attempt, data)
-            case Cancel() if frame.job:
-                self._cancel(frame.job, frame.attempt)
+    def _obey(self, message: Received) -> None:
+        match message.data:
+            case Settled(ids):
+                self._link.relay.settle(ids)
+            case FreeText() as order if message.job:
+                self._accept(message.job, message.attempt, order)
+            case Cancel() if message.job:
+                self._cancel(message.job, message.attempt)
 
     def _accept(self, job: str, attempt: int, order: FreeText) -> None:
         current = self._delivery
@@ -274,7 +273,7 @@ class Runner:
         if isinstance(order, Dispatch):
             self._next_key = keys.load(Path(order.key_file))
         else:
-            order = order.model_copy(update={"deliver_within_s": left_s})
+            order = replace(order, deliver_within_s=left_s)
         self._link.say("delivery", {"state": "received"}, job=job, attempt=attempt)
         self._delivery = Delivery(
             job,

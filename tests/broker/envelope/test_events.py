@@ -46,25 +46,6 @@ JOB_KINDS: Kinds = {
     ),
     "cancelled": ({}, {"reason": TEXT}),
 }
-SAY = {"prompt": "go on", "deliver_within_s": 60}
-SAY_WRONG = {"prompt": [NOBODY, *TEXT, "x" * 60_001], "deliver_within_s": [NOBODY, None, *INT]}
-INBOX_KINDS: Kinds = {
-    "say": (SAY, SAY_WRONG),
-    "dispatch": (
-        {**SAY, "brief_path": "/w/brief.md", "brief_sha256": SHA256, "key_file": "/w/job.key"},
-        {
-            **SAY_WRONG,
-            "brief_path": [NOBODY, *TEXT],
-            "brief_sha256": [NOBODY, *TEXT, "short"],
-            "key_file": [NOBODY, *TEXT],
-        },
-    ),
-    "cancel": ({}, {"reason": TEXT}),
-    "settled": (
-        {"items": [{"id": "0" * 32, "outcome": "accepted"}]},
-        {"items": [NOBODY, None, {}, "x", [1], [{}], [{"id": "x", "outcome": "late"}], [{"id": "0" * 32}]]},
-    ),
-}
 RUNTIME_KINDS: Kinds = {
     "delivery": (
         {"state": "received"},
@@ -90,7 +71,6 @@ RUNTIME_KINDS: Kinds = {
 }
 TABLES: dict[str, tuple[type[Any], dict[str, type[events.Data]], Kinds]] = {
     "job": (events.JobEvent, events.JOB_DATA, JOB_KINDS),
-    "inbox": (events.SessionMessage, events.INBOX_DATA, INBOX_KINDS),
     "runtime": (events.SessionMessage, events.RUNTIME_DATA, RUNTIME_KINDS),
 }
 KINDS = [(table, kind) for table, (_, _, kinds) in TABLES.items() for kind in kinds]
@@ -219,9 +199,9 @@ def test_job_ids(job: str, good: bool) -> None:
 def test_session_names(session: str, good: bool) -> None:
     body = payloads.Producer("p").session_message(session, "cancel", {})
     if good:
-        assert events.check(events.SessionMessage, events.INBOX_DATA, body).frame.session == session
+        assert events.check(events.SessionMessage, events.RUNTIME_DATA, body).frame.session == session
     else:
-        assert refusal(lambda: events.check(events.SessionMessage, events.INBOX_DATA, body)).outcome == "schema"
+        assert refusal(lambda: events.check(events.SessionMessage, events.RUNTIME_DATA, body)).outcome == "schema"
 
 
 values = st.recursive(
@@ -257,7 +237,7 @@ def test_arbitrary_data_of_a_known_kind_is_taken_or_refused_as_schema(
     ("table", "kind", "member"),
     [
         *[("job", "report", "report_bytes"), ("job", "started", "heartbeat_s"), ("runtime", "signal", "exit_code")],
-        *[("inbox", "say", "deliver_within_s"), ("runtime", "presence", "pid"), ("runtime", "presence", "agent_pid")],
+        *[("runtime", "presence", "pid"), ("runtime", "presence", "agent_pid")],
     ],
 )
 def test_an_integer_that_no_database_holds_is_refused(table: str, kind: str, member: str) -> None:

@@ -179,8 +179,9 @@ def test_a_copy_gets_a_fingerprint_of_its_own_and_no_sessions(desk: Desk) -> Non
     after.check_place()
     with after.registry.view() as view:
         assert view.sessions() == [] and view.outbox() == []
-        assert jobs.need(view, "job-00000001").state == "cancelled"
+        job = jobs.need(view, "job-00000001")
     assert after.fingerprint != before
+    assert (job.state, job.topic_prefix) == ("cancelled", f"mam/{after.fingerprint}/jobs")
 
 
 def test_where_its_own_agents_or_monitor_run_it_is_no_copy_and_nothing_is_forgotten(root: Root) -> None:

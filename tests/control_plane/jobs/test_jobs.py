@@ -15,6 +15,7 @@ from mam.broker.bus.protocol import Message
 from mam.broker.envelope import keys, topics
 from mam.broker.envelope.signing import USE_JOB, unseal, unverified_body
 from mam.control_plane.jobs.reports import find_report
+from mam.control_plane.registry.records import Attempt
 from tests.support import FULL, MAM, Root, git, repository, run_mam, until
 
 ODD_NAMES = ["plain", "with space", "quo'te\"s", "$HOME", "한국어", "line\nbreak", "-dash"]
@@ -109,16 +110,41 @@ def test_a_heartbeat_timer_started_from_a_worktree_reaches_the_central_registry(
 
     until(lambda: len(beats) >= 2, what="the timer's own heartbeats come over the bus")
     bus.close()
+    attempt = until(lambda: _heard(root, job), what="the monitor notes that it heard the attempt")
+    assert attempt.heartbeat_s == 1
+    assert not (tree / ".mam").exists()
+
+
+def _heard(root: Root, job: str) -> Attempt | None:
     with root.registry.view() as view:
         attempt = view.attempt(job, 1)
-    assert attempt is not None and attempt.heartbeat_s == 1
-    assert attempt.last_heartbeat_at is not None
-    assert not (tree / ".mam").exists()
+    return attempt if attempt is not None and attempt.last_heartbeat_at else None
 
 
 def _by_a_verb(wire: bytes, kind: str) -> bool:
     body = unverified_body(wire)
     return body["kind"] == kind and str(body["producer"]).startswith("verb-")
+
+
+@pytest.mark.req("M36")
+def test_what_is_said_of_a_job_lies_on_the_wire_behind_its_topic_prefix(root: Root) -> None:
+    root.agent("writer", {"started": {}}, {"progress": {"note": "n"}}, {"report": {"text": "done"}})
+    said: list[Message] = []
+    bus = root.viewer(topics.job_prefix(root.parts.fingerprint))
+    bus.subscribe("#", said.append)
+    bus.wait_ready(60)
+
+    job = root.job(root.delegate("writer", "do it", "--wait"))
+
+    until(lambda: _kinds(said, job.id) >= {"started", "heartbeat", "progress", "report"}, what="the job's events")
+    until(lambda: f"{job.id}/state" in {each.topic for each in said}, what="the job's card")
+    bus.close()
+    record = json.loads(Path(job.folder, "job.json").read_text("utf-8"))
+    assert job.topic_prefix == record["topic_prefix"] == topics.job_prefix(root.parts.fingerprint)
+
+
+def _kinds(said: list[Message], job: str) -> set[str]:
+    return {str(unverified_body(each.payload)["kind"]) for each in said if each.topic == job}
 
 
 def test_heartbeats_of_a_job_carry_its_own_key_also_while_the_next_one_waits_for_its_agent(root: Root) -> None:

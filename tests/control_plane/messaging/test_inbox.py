@@ -189,11 +189,83 @@ def test_a_kind_of_a_newer_version_is_stored_without_effect(busy: Desk) -> None:
 @pytest.mark.req("M98")
 def test_heartbeats_are_noted_but_never_stored(busy: Desk) -> None:
     assert busy.take(JOB, busy.wire(JOB, "heartbeat")) == ["accepted"]
+    busy.inbox.write_beats()
 
     with busy.mam.registry.view() as view:
         attempt = view.attempt(JOB, 1)
     assert attempt is not None and attempt.last_heartbeat_at == busy.clock
     assert _count(busy) == 0
+
+
+def test_the_last_heartbeat_is_written_once_a_minute_and_with_what_is_written_anyway(busy: Desk) -> None:
+    began = busy.clock
+    busy.take(JOB, busy.wire(JOB, "heartbeat"), busy.wire(JOB, "started"))
+    assert _beat_of(busy) == began
+
+    busy.clock += 59_000
+    busy.take(JOB, busy.wire(JOB, "heartbeat"), busy.wire(JOB, "progress", {"note": "n"}))
+    assert (_beat_of(busy), busy.inbox.heard[(JOB, 1)]) == (began, busy.clock)
+
+    busy.clock += 1_000
+    busy.take(JOB, busy.wire(JOB, "heartbeat"))
+    busy.inbox.write_beats()
+    assert _beat_of(busy) == busy.clock
+
+
+def _beat_of(desk: Desk) -> int | None:
+    with desk.mam.registry.view() as view:
+        attempt = view.attempt(JOB, 1)
+    assert attempt is not None
+    return attempt.last_heartbeat_at
+
+
+SEEN = {"online": True, "incarnation": "0001", "pid": 1, "start_time": "1", "boot_id": "b", "version": "0"}
+OLD_SCREEN = {"name": "screen", "state": "ready", "incarnation": "0000"}
+
+
+def test_what_is_never_kept_and_changes_nothing_needs_no_transaction(busy: Desk) -> None:
+    events, presence = topics.events("writer"), topics.presence("writer")
+    busy.settle([(presence, busy.runtime("writer", "presence", SEEN))])
+    busy.inbox.arrived.clear()
+    batch = [
+        (topics.job(JOB), busy.wire(JOB, "heartbeat")),
+        (presence, busy.runtime("writer", "presence", SEEN)),
+        (events, busy.runtime("writer", "signal", OLD_SCREEN)),
+        (topics.job(JOB), b"garbage"),
+    ]
+
+    with busy.mam.registry.locked():  # a transaction would wait for this, in vain
+        outcomes = [settling.outcome for settling in busy.settle(batch)]
+
+    assert outcomes == ["accepted", "accepted", "accepted", "malformed"]
+    assert busy.inbox.heard == {(JOB, 1): busy.clock} and busy.inbox.arrived == {"writer"}
+
+
+def test_what_is_never_kept_is_never_settled_whether_it_is_accepted_or_refused(busy: Desk) -> None:
+    screen = {"name": "screen", "state": "ready", "evidence": "> ", "incarnation": "0001"}
+    batch = [
+        (topics.job(JOB), busy.wire(JOB, "heartbeat")),
+        (topics.job(JOB), busy.wire(JOB, "heartbeat", attempt=7)),
+        (topics.presence("writer"), busy.runtime("writer", "presence", SEEN)),
+        (topics.events("writer"), busy.runtime("writer", "signal", screen)),
+        (topics.events("writer"), busy.runtime("writer", "signal", {"name": "turn_ended"})),
+    ]
+
+    settled = busy.settle(batch)
+
+    assert [each.outcome for each in settled] == ["accepted", "unknown_attempt", "accepted", "accepted", "accepted"]
+    assert [each.session for each in settled] == ["", "", "", "", "writer"]
+    with busy.mam.registry.view() as view:
+        session = need_session(view, "writer")
+        assert [event["kind"] for event in view.events()] == ["signal"]
+    assert (session.presence, session.screen, session.screen_at) == ("online", "ready", busy.clock)
+
+
+def test_what_comes_before_the_first_change_of_a_batch_counts_as_much_as_what_follows(busy: Desk) -> None:
+    wires = [busy.wire(JOB, kind) for kind in ("heartbeat", "started", "heartbeat")]
+
+    assert busy.take(JOB, *wires, wires[1]) == ["accepted", "accepted", "accepted", "duplicate"]
+    assert busy.row(JOB).state == "running"
 
 
 def test_after_archiving_a_job_its_topic_is_dead(busy: Desk) -> None:

@@ -14,7 +14,8 @@ import pytest
 
 from mam.agents.protocol import ScreenState as AgentSignal
 from mam.broker.envelope import topics
-from mam.broker.envelope.events import FreeText, Signal
+from mam.broker.envelope.events import Signal
+from mam.broker.envelope.orders import FreeText
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.host import process_identity
 from mam.control_plane.jobs import delegate as delegation

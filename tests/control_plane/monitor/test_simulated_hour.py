@@ -222,6 +222,7 @@ class Hour:
         """As by kill -9: what it held in memory is gone, and its files are let go of."""
         assert self.monitor is not None
         self.view.connection.close()
+        self.monitor._inbox.close()
         self.monitor._registry.close()
         for descriptor in (self.monitor._wake_read, self.monitor._wake_write, self.monitor._fifo):
             os.close(descriptor)

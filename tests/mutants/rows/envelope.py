@@ -63,8 +63,8 @@ ROWS = (
     _sign(
         "topic",
         "M96: a message is bound to its topic",
-        '_pae(b"v1", kid.encode(), topic.encode(), body)',
-        '_pae(b"v1", kid.encode(), b"", body)',
+        'parts = (b"v1", kid.encode(), topic.encode())',
+        'parts = (b"v1", kid.encode(), b"")',
     ),
     _sign(
         "scope",
@@ -81,8 +81,8 @@ ROWS = (
     _sign(
         "kid",
         "the name of the key is signed as well",
-        '_pae(b"v1", kid.encode(), topic',
-        '_pae(b"v1", b"k1", topic',
+        'parts = (b"v1", kid.encode(), topic',
+        'parts = (b"v1", b"k1", topic',
     ),
     _sign("unknown-key", "an unknown key is refused", 'refuse("unknown_key", "kid")', 'refuse("bad_signature", "kid")'),
     _sign(
@@ -108,6 +108,8 @@ ROWS = (
         "scheme", "another signature scheme is refused", "if not sig.startswith(_SIG_PREFIX):", "if False:", _SPELLED
     ),
     _sign("spelling", "a message has one spelling", "if _encode_wrapper(*wrapper) != wire:", "if False:"),
+    _sign("plain-body", "a body's base64 has one spelling", "if plain and _canonical(plain[2]) and", "if plain and"),
+    _sign("plain-signature", "a signature's base64 has one spelling", " and _canonical(plain[3]):", ":"),
     _sign("base64", "base64 has one spelling", "if _b64(data) != text:", "if False:", _SPELLED),
     _sign("twice", "a key stands once", "if len(members) != len(pairs):", "if False:"),
     _sign("object", "a body is an object", "if not isinstance(body, dict):", "if False:"),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker.envelope.events import FreeText
+from mam.broker.envelope.orders import FreeText
 from mam.wrappers.runner.delivery import Delivery
 from mam.wrappers.runner.ledger import Ledger
 from tests.wrappers.runner.terminal import PROMPT, WITHIN_S, Terminal

@@ -6,7 +6,7 @@ from typing import Any
 from mam.agents import command
 from mam.agents.border import Adapter
 from mam.agents.protocol import AgentCli, Launch, Screen, ScreenState, Seat
-from mam.broker.envelope.events import FreeText
+from mam.broker.envelope.orders import FreeText
 from mam.wrappers.mux.protocol import Multiplexer, Pane, PaneSpec
 from mam.wrappers.runner.delivery import Delivery
 from mam.wrappers.runner.ledger import DeliveryOutcome, Ledger

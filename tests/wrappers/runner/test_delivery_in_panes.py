@@ -11,7 +11,7 @@ import pytest
 
 from mam.agents import scripted
 from mam.agents.border import Adapter
-from mam.broker.envelope.events import FreeText
+from mam.broker.envelope.orders import FreeText
 from mam.control_plane.sessions import runtime
 from mam.wrappers.mux.protocol import Pane
 from mam.wrappers.runner.agent_process import bare_shell

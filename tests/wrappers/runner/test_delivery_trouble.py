@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from mam.agents.protocol import Screen, ScreenState
-from mam.broker.envelope.events import Dispatch
+from mam.broker.envelope.orders import Dispatch
 from mam.wrappers.mux.protocol import MuxSilent, PaneGone
 from mam.wrappers.runner.delivery import Delivery
 from mam.wrappers.runner.ledger import DeliveryOutcome, Ledger

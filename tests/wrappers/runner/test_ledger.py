@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mam.broker.envelope.events import FreeText
+from mam.broker.envelope.orders import FreeText
 from mam.broker.host import fault_points
 from mam.wrappers.runner.ledger import DeliveryOutcome, Ledger
 from tests.wrappers.runner.terminal import JOB, Terminal

@@ -3,9 +3,11 @@
 import json
 import os
 import secrets
+import sys
 import time
 from base64 import urlsafe_b64encode
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,6 +52,29 @@ class Road:
     def send(self, now: float) -> int:
         self.relay.send(self.bus, now)
         return len(self.arrivals())
+
+
+_watchers: list[list[object]] = []
+
+
+def _note(event: str, args: tuple[object, ...]) -> None:
+    if event in ("os.listdir", "os.scandir"):
+        for seen in _watchers:
+            seen.append(args[0])
+
+
+sys.addaudithook(_note)  # for as long as the process lives: Python takes none back
+
+
+@contextmanager
+def listings() -> Iterator[list[object]]:
+    """The folders that are listed meanwhile, as Python's own audit tells."""
+    seen: list[object] = []
+    _watchers.append(seen)
+    try:
+        yield seen
+    finally:
+        _watchers.remove(seen)
 
 
 @pytest.fixture
@@ -143,9 +168,26 @@ class TestSettling:
 
     def test_settling_twice_is_harmless(self, road: Road) -> None:
         item = road.put()
+        assert road.send(0.0) == 1
         road.relay.settle({item.id})
         road.relay.settle({item.id})
-        assert road.send(0.0) == 0
+        assert road.send(1000.0) == 0
+
+    def test_an_id_that_was_written_twice_is_settled_at_once(self, road: Road) -> None:
+        item = road.put()
+        twin = item.path.with_name(f"{0:013d}-{item.id}.event")
+        twin.write_bytes(item.path.read_bytes())
+        assert road.send(0.0) == 1
+        road.relay.settle({item.id})
+        assert list(spool.pending(road.spool)) == []
+
+    def test_what_is_settled_is_found_by_its_name_without_listing_the_spool(self, road: Road) -> None:
+        first, second = road.put(), road.put()
+        assert road.send(0.0) == 2
+        with listings() as listed:
+            road.relay.settle({first.id, "0" * 32})
+        assert listed == []
+        assert [item.id for item in spool.pending(road.spool)] == [second.id]
 
 
 class TestBurying:
