@@ -128,17 +128,24 @@ class MqttBus:
         # A disconnect right after a publish loses most of the queue, so wait for the PUBACKs first.
         wait_until(lambda: not (self._ready_connection and self._awaits_answers()), flush_s, every_s=0.005)
         self._client.disconnect()
-        self._client.loop_stop()
+        self._end_thread()
         self._ready_connection = False
 
     def drop(self) -> None:
         """End the connection as a crash would. The broker gets no goodbye, so it sends the will."""
         self._closed = True
-        self._client.loop_stop()
+        self._end_thread()
         sock = self._client.socket()
         if sock is not None:
             sock.close()
         self._ready_connection = False
+
+    def _end_thread(self) -> None:
+        """End paho's thread. Its `loop_stop` looks at the thread twice, and fails where it ends in between."""
+        try:
+            self._client.loop_stop()
+        except AttributeError:
+            pass  # the thread has ended by itself, as was asked for
 
     # -- paho's thread ------------------------------------------------------------
 

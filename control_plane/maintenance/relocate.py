@@ -117,6 +117,7 @@ def copied(mam: Mam) -> None:
     Raises Usage where processes that were started here say that it is the original.
     """
     _check_copy(mam)
+    old, new = mam.meta("control_root"), str(mam.layout.root)
     salt = secrets.token_hex(16)
     # First what was the original's, last the word that this is its own root now: a crash in between is tried again.
     shutil.rmtree(mam.layout.broker, ignore_errors=True)
@@ -125,7 +126,7 @@ def copied(mam: Mam) -> None:
     mam.layout.control_key.unlink(missing_ok=True)
     mam.layout.monitor_state.unlink(missing_ok=True)
     with mam.registry.transaction() as tx:
-        tx.set_meta("control_root", str(mam.layout.root))
+        tx.set_meta("control_root", new)
         tx.set_meta("salt", salt)
         own = fingerprint(mam.layout.root, salt)
         tx.set_meta("fingerprint", own)
@@ -134,11 +135,14 @@ def copied(mam: Mam) -> None:
         for session in tx.sessions():
             tx.drop(session)
             mam.layout.session_key(session.name).unlink(missing_ok=True)
-        _close_jobs(tx)
-        for job in tx.rows(Job):  # what is still said of them is said below this root
-            tx.put(replace(job, topic_prefix=topics.job_prefix(own)))
         for tree in tx.rows(Worktree):
             tx.drop(tree)  # they are linked to the original
+        _close_jobs(tx)
+        for record in RECORDS:
+            if record.path_columns():  # what is still written for them is written here, and not into the original
+                _correct(mam, tx, record, old, new)
+        for job in tx.rows(Job):  # what is still said of them is said below this root
+            tx.put(replace(job, topic_prefix=topics.job_prefix(own)))
         for loop in tx.loops(only_open=True):
             tx.put(replace(loop, outcome="cancelled", detail="this control root is a copy", ended_at=now_ms()))
     if dotgit.own_dir(mam.layout.root) is not None:

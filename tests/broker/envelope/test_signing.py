@@ -228,7 +228,10 @@ def spellings(token: bytes) -> list[bytes]:
 
 @pytest.mark.req("M38")
 @MANY
-@given(st.binary(min_size=32, max_size=32), st.sampled_from(["wire", "kid", "topic", "damage", "schema"]))
+@given(
+    token=st.binary(min_size=32, max_size=32),
+    fault=st.sampled_from(["wire", "kid", "topic", "damage", "schema"]),
+)
 def test_the_token_is_in_no_wire_no_repr_and_no_error(token: bytes, fault: str, forge: Callable[..., bytes]) -> None:
     wire = sealed(started(), token=token)
     ring, topic = {"k1": token}, TOPIC

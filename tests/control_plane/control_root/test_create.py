@@ -1,10 +1,12 @@
 import hashlib
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from mam.broker.errors import FileRefused, Usage
+from mam.broker.host import atomic_files
 from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 from mam.control_plane.config.layout import NoControlRoot
@@ -182,6 +184,22 @@ def test_a_copy_gets_a_fingerprint_of_its_own_and_no_sessions(desk: Desk) -> Non
         job = jobs.need(view, "job-00000001")
     assert after.fingerprint != before
     assert (job.state, job.topic_prefix) == ("cancelled", f"mam/{after.fingerprint}/jobs")
+
+
+def test_what_is_written_for_a_job_of_a_copy_is_written_into_the_copy(desk: Desk, tmp_path: Path) -> None:
+    desk.session()
+    desk.job()
+    copy = tmp_path / "copy"
+    shutil.copytree(desk.mam.layout.root, copy, symlinks=True, ignore=lambda *_: {"wake", "monitor.wake"})
+    mam = Mam(desk.mam.settings, layouts.layout(desk.mam.settings, str(copy)), by="test")
+
+    relocate.copied(mam)
+
+    with mam.registry.view() as view:
+        job = jobs.need(view, "job-00000001")
+    record = atomic_files.read(copy / ".mam" / "jobs" / job.id / "job.json")
+    assert job.folder == str(copy / ".mam" / "jobs" / job.id)
+    assert str(record["report"]).startswith(f"{copy}/") and str(record["key_file"]).startswith(f"{copy}/")
 
 
 def test_where_its_own_agents_or_monitor_run_it_is_no_copy_and_nothing_is_forgotten(root: Root) -> None:

@@ -167,7 +167,12 @@ def test_what_is_no_worktree_of_this_repository_is_refused_with_a_reason(
         git(place, "commit", "-q", "--allow-empty", "-m", "x")
         git(tree, "-c", "protocol.file.allow=always", "submodule", "add", "-q", str(place), "sub")
         place = tree / "sub"
-    why = {"nothing": "no directory", "file": "no directory", "bare": "bare repository", "plain": "in no work tree"}
+    why = {
+        "nothing": "not a directory",
+        "file": "not a directory",
+        "bare": "bare repository",
+        "plain": "in no work tree",
+    }
     loop = stage.plan()
 
     said = stage.run(place, loop)
