@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 JOBS ?= 6
 FAST_JOBS ?= 3
 
-.PHONY: help demo test test-fast check bench mutants reliability clean
+.PHONY: help demo test test-fast check wheel bench mutants reliability clean
 
 help:
 	@sed -n 's/^## //p' $(MAKEFILE_LIST)
@@ -41,6 +41,10 @@ check: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.coverage_of_requirements --summary
+	$(BIN)/python -m tests.wheel $(VENV)
+
+## make wheel        builds the wheel, installs it elsewhere, and runs the demo from there
+wheel: $(VENV)/.dev
 	$(BIN)/python -m tests.wheel $(VENV)
 
 ## make bench        measures this installation against its budgets: the table of docs/benchmarks.md
