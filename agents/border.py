@@ -40,8 +40,16 @@ class AdapterFailed(MamError):
 
 def required() -> list[str]:
     """The members that every adapter must have: those of the AgentCli protocol."""
-    functions = [name for name, value in vars(AgentCli).items() if inspect.isfunction(value) and name[0] != "_"]
-    return [*inspect.get_annotations(AgentCli), *functions]
+    return [*inspect.get_annotations(AgentCli), *_functions(AgentCli)]
+
+
+def _functions(protocol: type) -> list[str]:
+    return [name for name, value in vars(protocol).items() if inspect.isfunction(value) and name[0] != "_"]
+
+
+def _has(foreign: object, capability: type) -> bool:
+    """Asked by name: `isinstance` finds members that `__getattr__` gives up to Python 3.11 alone."""
+    return all(getattr(foreign, name, None) is not None for name in _functions(capability))
 
 
 def lacks(found: object) -> list[str]:
@@ -69,11 +77,11 @@ class Adapter:
         self.submit_pause_s = self._checked("submit_pause_s", lambda: foreign.submit_pause_s, _seconds)
         self.instruction_file = self._checked("instruction_file", lambda: foreign.instruction_file, _text)
         # The capabilities that it has.
-        self.sees_drafts = self._checked("draft", lambda: isinstance(foreign, SeesDrafts), _truth)
+        self.sees_drafts = self._checked("draft", lambda: _has(foreign, SeesDrafts), _truth)
         self.keeps_conversations = self._checked(
-            "conversation_files", lambda: isinstance(foreign, KeepsConversations), _truth
+            "conversation_files", lambda: _has(foreign, KeepsConversations), _truth
         )
-        self.takes_permissions = self._checked("grants", lambda: isinstance(foreign, TakesPermissions), _truth)
+        self.takes_permissions = self._checked("grants", lambda: _has(foreign, TakesPermissions), _truth)
 
     def __repr__(self) -> str:
         return f"Adapter({self.kind})"

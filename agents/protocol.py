@@ -4,7 +4,7 @@ The AgentCli protocol: what MAM must know of one agent CLI.
 An adapter is a module or an object with these names. It describes and reads; it
 must start nothing and write nothing. AgentCli holds what every adapter must
 have. The capabilities below it are optional: an adapter has one if it has that
-function, and MAM asks by isinstance. What is added later becomes a capability,
+function, and MAM asks whether it is there. What is added later becomes a capability,
 so that an older package still fits.
 """
 
