@@ -28,8 +28,8 @@ ROWS = (
         "adapter-demands",
         "the loader demands all members of the protocol",
         "agents/border.py",
-        "return [*inspect.get_annotations(AgentCli), *functions]",
-        "return functions",
+        "return [*inspect.get_annotations(AgentCli), *_functions(AgentCli)]",
+        "return _functions(AgentCli)",
         _BORDER,
     ),
     Mutant(
