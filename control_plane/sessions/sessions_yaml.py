@@ -127,7 +127,8 @@ def write(mam: Mam) -> None:
         text = HEADER.format(path=path) + yaml.dump(content, Dumper=_Quoted, sort_keys=False, allow_unicode=True)
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         data = text.encode("utf-8", "replace")
-        atomic_files.write(path, data, Durability.PROCESS, point="projection.rename")  # printed anew when it differs
+        # Printed anew when it differs. Other users may read it where it was put outside of `.mam`.
+        atomic_files.write(path, data, Durability.PROCESS, point="projection.rename", mode=0o644)
 
 
 def take(mam: Mam, path: Path) -> list[str]:

@@ -30,7 +30,7 @@ SCRIPT = [[{"started": {}}, {"progress": "half"}, {"report": {"text": "Done.", "
 PRIVATE = "what replaces a file makes it private, as the folder around it always was"
 # What is meant to differ, as patterns of lines of `Traces`, and why.
 ALLOWED: dict[str, str] = {
-    r"[-+] -rw-(r--r--|------) (agent-sessions\.yaml|jobs/job-done/\.reported-1(\.md)?)": PRIVATE,
+    r"[-+] -rw-(r--r--|------) jobs/job-done/\.reported-1(\.md)?": PRIVATE,
     r"[-+] -rw-(r--r--|------) run/writer/(deliveries/job-done-1|(memory|open|runner)\.json)": PRIVATE,
 }
 
