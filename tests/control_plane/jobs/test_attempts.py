@@ -12,6 +12,7 @@ import pytest
 from mam.broker.envelope import topics
 from mam.control_plane.jobs import delegate as delegation
 from mam.control_plane.jobs import jobs
+from mam.control_plane.messaging.inbox import Inbox
 from mam.control_plane.monitor import job_checks
 from mam.control_plane.registry.records import Job
 from tests.support import until
@@ -61,7 +62,13 @@ def test_what_comes_while_a_job_is_archived_is_not_deleted_unseen(desk: Desk, mo
     desk.take(job.id, desk.report(job))
     outcomes: list[str] = []
     late = desk.wire(job.id, "progress", {"note": "late"})
-    meanwhile = threading.Thread(target=lambda: outcomes.extend(desk.take(job.id, late)))
+
+    def record() -> None:
+        inbox = Inbox(desk.mam.registry, desk.keyring)  # as another process has one
+        outcomes.extend(settling.outcome for settling in inbox.take([(topics.job(job.id), late)]))
+        inbox.close()
+
+    meanwhile = threading.Thread(target=record)
     real = jobs._export
     lock = str(desk.mam.layout.registry_lock)
 

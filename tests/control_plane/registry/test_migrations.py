@@ -117,6 +117,7 @@ def test_a_registry_that_was_migrated_comes_back_from_its_log(
 
 def test_what_only_an_older_database_held_is_migrated_as_well(busy: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
     export(busy)
+    busy.inbox.close()  # so that the next writer has the last connection, and leaves one file
     busy.session("newest")
     older = busy.mam.layout.database.read_bytes()
     later.install(monkeypatch)
