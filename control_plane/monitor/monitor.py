@@ -314,6 +314,7 @@ class Monitor:
 
     def _leave(self, view: View) -> None:
         _log.info("ending")
+        self._guarded(self._audit.export, view)  # what came after the last tick: the log alone must be enough
         if self._keeper.bus is not None:
             self._cards.monitor(self._keeper.bus, online=False)
         self._keeper.close()
