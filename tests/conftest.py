@@ -10,6 +10,7 @@ import random
 import secrets
 import sys
 from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -110,20 +111,26 @@ def panes(tmp_path: Path, needs: Callable[[str], str]) -> Iterator[Panes]:
     made.clear()
 
 
-@pytest.fixture(scope="module")
-def shared_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
-    """One control root, with its monitor running, for all tests of a module that have agents of their own."""
-    folder = tmp_path_factory.mktemp("shared")
+@contextmanager
+def kept_root(folder: Path) -> Generator[Root]:
+    """A headless control root, made below *folder* with a home of its own, that several tests use; ended at the end."""
     with pytest.MonkeyPatch.context() as patch:
         scrub(patch, folder / "home")
         root = Root(folder / "repo", mux="headless")
         root.env["HOME"] = str(folder / "home")
         try:
             root.make()
-            assert root.mam("up").code == 0
             yield root
         finally:
             root.clean()
+
+
+@pytest.fixture(scope="module")
+def shared_root(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
+    """One control root, with its monitor running, for all tests of a module that have agents of their own."""
+    with kept_root(tmp_path_factory.mktemp("shared")) as root:
+        assert root.mam("up").code == 0
+        yield root
 
 
 @pytest.fixture
@@ -138,19 +145,11 @@ def agent_name(shared_root: Root) -> Iterator[str]:
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stage]:
     """One control root with three reviewers for all loop tests of a module: what a test does is its loop's alone."""
-    folder = tmp_path_factory.mktemp("stage")
-    with pytest.MonkeyPatch.context() as patch:
-        scrub(patch, folder / "home")
-        root = Root(folder / "repo", mux="headless")
-        root.env["HOME"] = str(folder / "home")
-        try:
-            root.make()
-            made = Stage(root)
-            for name in REVIEWERS:
-                made.agent(name)
-            yield made
-        finally:
-            root.clean()
+    with kept_root(tmp_path_factory.mktemp("stage")) as root:
+        made = Stage(root)
+        for name in REVIEWERS:
+            made.agent(name)
+        yield made
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ from mam.agents import catalog
 from mam.broker.envelope import topics
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
-from mam.broker.host import process_identity
 from mam.broker.version import VERSION
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
@@ -219,9 +218,3 @@ def _job(view: View, job: Job) -> Drift | None:
         return None
     text = f"it is {job.state}, and its agent {session.name} is {session.status}"
     return Drift("E", "job_without_agent", job.id, text, f"mam why {job.id}")
-
-
-def proven_dead(session: Session) -> bool:
-    """Whether the runner of *session* is proven to be gone; a pane alone proves nothing of a process."""
-    runner = runtime.runner_id(session)
-    return runner is not None and not process_identity.alive(runner)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tests.conftest import scrub
+from tests.conftest import kept_root
 from tests.control_plane.cli.test_remedies import NAMED
 from tests.control_plane.registry.test_upgrade import make_older
 from tests.support import MAM, Root, git, repository
@@ -22,18 +22,10 @@ FOR_EVER: tuple[dict[str, Any], ...] = ({"started": {}}, {"hang": {}})
 @pytest.fixture(scope="module")
 def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Root]:
     """One control root for the troubles that leave the rest of it whole. Each test uses names of its own."""
-    folder = tmp_path_factory.mktemp("remedies")
-    with pytest.MonkeyPatch.context() as patch:
-        scrub(patch, folder / "home")
-        root = Root(folder / "repo", mux="headless")
-        root.env["HOME"] = str(folder / "home")
-        try:
-            root.make()
-            for name, value in (("name", "Test"), ("email", "test@localhost")):
-                git(root.path, "config", f"user.{name}", value)
-            yield root
-        finally:
-            root.clean()
+    with kept_root(tmp_path_factory.mktemp("remedies")) as root:
+        for name, value in (("name", "Test"), ("email", "test@localhost")):
+            git(root.path, "config", f"user.{name}", value)
+        yield root
 
 
 def refused(root: Root, code: str, *words: str, cwd: Path | None = None) -> list[str]:
