@@ -154,14 +154,15 @@ def _pane_lives(mam: Mam, session: Session) -> bool:
 
 
 def _clear_old(mam: Mam, session: Session) -> None:
-    """End what is left of the agent's last life: its panes, and processes that are proven to be its own."""
+    """
+    End what is left of the agent's last life: its panes, and processes that are proven to be its own.
+
+    Raises LookFailed: a pane that may still be there would be a second one.
+    """
     for left in (runtime.runner_id(session), runtime.agent_id(session)):
         if left is not None and process_identity.alive(left):
             ending.end_group(left)
-    try:
-        runtime.close_panes(mam, session)
-    except LookFailed:
-        pass
+    runtime.close_panes(mam, session)
 
 
 def _check_place(session: Session, cwd: Path | None, verb: str) -> None:

@@ -190,8 +190,8 @@ def open_pane(mam: Mam, session: Session, launch: Launch, say: Progress) -> Sess
     mux = multiplexer(mam, session)
     fault_points.point("pane.open")
     pane = mux.open(PaneSpec(tag(mam, session.name), session.name, Path(session.cwd), pane_env, argv))
-    fault_points.point("pane.opened")
     try:
+        fault_points.point("pane.opened")
         with mam.registry.transaction() as tx:
             current = need_session(tx, session.name)
             opened = replace(current, pane=pane.id, updated_at=now_ms())

@@ -3,6 +3,7 @@
 import pytest
 
 from mam.control_plane.sessions import runtime
+from mam.wrappers.mux import catalog as mux_catalog
 from tests.support import Root, until
 from tests.support.faults import all_done, delegate, refusals
 
@@ -20,9 +21,9 @@ CREATE = [
 
 
 def panes_of(root: Root, agent_name: str) -> list[str]:
-    """The living panes that are this agent's by their tag, whatever the rows say."""
-    session = root.session(agent_name)
-    panes = runtime.multiplexer(root.parts, session).panes()
+    """The living panes that are this agent's by their tag, whatever the rows say, and also where there is no row."""
+    mam = root.parts
+    panes = mux_catalog.make("headless", mam.mux_server("headless"), mam.settings.environ, mam.command).panes()
     return [pane.id for pane in panes if not pane.dead and pane.tag == runtime.tag(root.parts, agent_name)]
 
 
@@ -65,6 +66,7 @@ def test_a_create_that_the_disk_refuses_is_a_typed_error_and_can_be_said_again(
     said = shared_root.mam(*words, env={"MAM_FAULT": f"cli@{point}:1:{action}"})
 
     assert said.code == 1 and said.error["code"] != "internal", said.err
+    assert panes_of(shared_root, agent_name) == []
     known = shared_root.session(agent_name)
     again = shared_root.mam("agent", "resume", agent_name) if known is not None else shared_root.mam(*words)
     assert again.code == 0, again.err
