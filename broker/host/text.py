@@ -11,6 +11,35 @@ def clean(text: str) -> str:
     return _UNSAFE.sub("·", text)
 
 
+def clean_lines(text: str, *, lines: int, columns: int = 400) -> list[str]:
+    """
+    Return *text* as at most *lines* lines that a terminal may show, each of at most *columns* characters.
+
+    Empty lines at its end are dropped. Where lines are left out, a last line says how many.
+    """
+    shown = text.rstrip().splitlines()
+    cut = [clean(line.expandtabs(4))[:columns] for line in shown[:lines]]
+    return cut if len(shown) <= lines else [*cut, f"… {len(shown) - lines} more lines"]
+
+
+def fold(text: str, columns: int | None, *, indent: str = "") -> str:
+    """
+    Return *text* broken between words into lines of at most *columns*; all lines but the first begin with *indent*.
+
+    A longer word keeps a line of its own. None as *columns* breaks nothing: the reader is no terminal.
+    """
+    if columns is None:
+        return text
+    lines, line = [], ""
+    for word in text.split(" "):
+        if line.strip() and width(line) + 1 + width(word) > columns:
+            lines.append(line)
+            line = indent + word
+        else:
+            line = f"{line} {word}" if line or lines else word
+    return "\n".join([*lines, line])
+
+
 def width(text: str) -> int:
     """Columns that *text* takes in a terminal, once it is clean: emoji of several characters count as one sign."""
     if text.isascii():

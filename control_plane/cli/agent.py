@@ -5,13 +5,15 @@ import json
 import sys
 
 from mam.broker.errors import Usage
-from mam.broker.host.text import clean
+from mam.broker.host.text import clean, clean_lines
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
 from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables
 from mam.control_plane.sessions.lookup import need_session
+
+SCREEN_LINES = 500
 
 
 def run(words: list[str]) -> int:
@@ -131,12 +133,9 @@ def _show(words: list[str]) -> int:
         session = need_session(view, args.name)
     data = {**tables.session_data(session), "binding": json.loads(session.binding), "args": json.loads(session.args)}
     text = "\n".join(f"{key}: {clean(str(value))}" for key, value in data.items())
-    emit(args, data, f"{text}\n\n{_safe_lines(session.screen_text)}".rstrip())
+    screen = "\n".join(clean_lines(session.screen_text or "", lines=SCREEN_LINES))
+    emit(args, data, f"{text}\n\n{screen}".rstrip())
     return 0
-
-
-def _safe_lines(text: str | None) -> str:
-    return "\n".join(clean(line) for line in (text or "").splitlines())
 
 
 def _attach(words: list[str]) -> int:
@@ -224,6 +223,11 @@ def _send(words: list[str]) -> int:
     )
     mam = Mam.open(root=args.root)
     text = sys.stdin.read() if args.text == "-" else args.text
-    outcome = free_text.send(mam, args.name, text, say=say)
+    try:
+        outcome = free_text.send(mam, args.name, text, say=say)
+    except free_text.TextRefused as error:
+        if args.json:
+            emit(args, {"state": "refused", "reason": error.reason, "evidence": error.evidence}, "")
+        raise
     emit(args, outcome._asdict(), f"{outcome.state} {outcome.reason}".rstrip())
-    return 0 if outcome.state == "submitted" else 1
+    return 0

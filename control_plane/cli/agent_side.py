@@ -7,7 +7,10 @@ the verb returns, what it said is on disk and will be recorded.
 """
 
 import argparse
+import re
 import secrets
+import shlex
+import sys
 import time
 from pathlib import Path
 
@@ -25,11 +28,14 @@ class NoAnswer(MamError):
     """No person has answered in time, and no default was given."""
 
     waited_s: float
+    poll: str
 
     code = "no_answer"
     exit_code = 4
     message = "no answer came within {waited_s:g} s"
-    remedy_text = "decide yourself and say so in the report, or ask again; a late answer is typed into the pane"
+    remedy_text = (
+        "`{poll}` looks again; or decide yourself and say so in the report. A late answer is typed into the pane"
+    )
 
 
 class JobOver(MamError):
@@ -124,58 +130,101 @@ def _progress(words: list[str]) -> int:
 def _ask(words: list[str]) -> int:
     def build(parser: Parser) -> None:
         agent_record.common(parser)
-        parser.add_argument("question")
+        what = parser.add_mutually_exclusive_group(required=True)
+        what.add_argument("question", nargs="?")
+        what.add_argument(
+            "--poll", metavar="ID", help="look for the answer to an earlier question; wait --timeout for it"
+        )
         parser.add_argument("--choices", default="", metavar="A,B", help="the answers that are possible")
         parser.add_argument("--timeout", type=int, metavar="S", help="wait at most S seconds")
         parser.add_argument("--default", metavar="TEXT", help="the answer when none came in time")
-        parser.add_argument("--no-wait", action="store_true", help="go on; the answer is typed into the pane")
+        parser.add_argument(
+            "--no-wait", action="store_true", help="go on; the answer is typed into the pane, or polled"
+        )
 
     example = "mam job ask --registry-dir DIR --job ID --attempt 1 'Which database?' --choices sqlite,postgres"
     args = verb(words, 2, example, "ask the person or agent that leads the work, and print the answer", build)
     record = agent_record.find(args)
-    choices = [each.strip() for each in args.choices.split(",") if each.strip()]
     if args.timeout is not None and not 1 <= args.timeout <= 86_400:
         raise Usage(what="--timeout takes 1 to 86400 seconds", hint="--timeout 600")
+    if args.poll is not None:
+        return _poll(args, record)
+    choices = [each.strip() for each in args.choices.split(",") if each.strip()]
+    _check_question(args, choices)
+    question_id = secrets.token_hex(6)
+    answer = _place(record, question_id)
+    answer.parent.mkdir(mode=0o700, exist_ok=True)
+    waiter = {} if args.no_wait else process_identity.me()._asdict()
+    atomic_files.write_note(answer.with_suffix(".wait"), waiter)
+    data: dict[str, object] = {"question_id": question_id, "question": args.question[:4000], "choices": choices}
+    data |= {"timeout_s": args.timeout, "fallback": args.default}
+    event = record.tell("asked", data)
+    if args.no_wait:
+        poll = _poll_command(args, question_id)
+        data = {"said": "asked", "event": event, "question": question_id, "poll": poll}
+        emit(args, data, f"asked: kept as {event}\nlook for the answer: {poll}")
+        return 0
+    return _await_answer(args, answer, float(args.timeout or TIMER_LIMIT_S))
+
+
+def _check_question(args: argparse.Namespace, choices: list[str]) -> None:
+    """Raise Usage for a question that could not be answered."""
     if args.default is not None and (args.timeout is None or (choices and args.default not in choices)):
         raise Usage(what="--default needs --timeout, and is one of --choices", hint="--timeout 600 --default sqlite")
     if not args.question.strip() or len(choices) > 20 or any(len(choice) > 200 for choice in choices):
         what = "a question has some text, and at most 20 choices of at most 200 characters"
         raise Usage(what=what, hint="put what is longer into a file, and name it in the question")
-    question_id = secrets.token_hex(6)
-    place = record.folder / "answers"
-    place.mkdir(mode=0o700, exist_ok=True)
-    if not args.no_wait:
-        atomic_files.write_note(place / f"{question_id}.wait", process_identity.me()._asdict())
-    data: dict[str, object] = {"question_id": question_id, "question": args.question[:4000], "choices": choices}
-    data |= {"timeout_s": args.timeout, "fallback": args.default}
-    event = record.tell("asked", data)
-    return (
-        agent_record.said(args, "asked", event) if args.no_wait else _await_answer(args, place / f"{question_id}.json")
-    )
 
 
-def _await_answer(args: argparse.Namespace, path: Path) -> int:
+def _place(record: Record, question_id: str) -> Path:
+    return record.folder / "answers" / f"{question_id}.json"
+
+
+def _poll_command(args: argparse.Namespace, question_id: str) -> str:
+    program = sys.argv[0] if Path(sys.argv[0]).name == "mam" else "mam"  # an agent's own PATH may not have it
+    folder = ["--registry-dir", args.registry_dir] if args.registry_dir else []
+    words = [program, "job", "ask", *folder, "--job", args.job, "--attempt", str(args.attempt)]
+    return shlex.join([*words, "--poll", question_id])
+
+
+def _poll(args: argparse.Namespace, record: Record) -> int:
+    """
+    The answer to an earlier question, waited for at most --timeout seconds (none without).
+
+    An answer that was fetched is not typed into the pane as well. Raises Usage for a question that was not asked here,
+    NoAnswer, JobOver.
+    """
+    if not re.fullmatch(r"[0-9a-f]{12}", args.poll) or not _place(record, args.poll).with_suffix(".wait").is_file():
+        what = f"{args.job} has no question {args.poll!r}"
+        raise Usage(what=what, hint="`mam job ask … --no-wait` prints the id of the question that it asks")
+    answer = _place(record, args.poll)
+    if args.timeout is not None:
+        atomic_files.write_note(answer.with_suffix(".wait"), process_identity.me()._asdict())
+    return _await_answer(args, answer, float(args.timeout or 0))
+
+
+def _await_answer(args: argparse.Namespace, path: Path, wait_s: float) -> int:
     """
     The answer, as soon as it lies there.
 
-    Raises JobOver where none can come any more, NoAnswer when the time is over and nothing was agreed for that.
+    Raises JobOver where none can come any more, NoAnswer after *wait_s* seconds where nothing was agreed for that.
     """
 
     def said() -> dict[str, object] | None:
         content = atomic_files.read(path)
         return content if content.get("answer") or content.get("over") else None
 
-    wait_s = float(args.timeout or TIMER_LIMIT_S)
     heard = wait_until(said, wait_s, every_s=0.2)
     if heard is None:
-        path.with_suffix(".wait").unlink(missing_ok=True)  # what comes from now on is typed into the pane
+        atomic_files.write_note(path.with_suffix(".wait"), {})  # what comes from now on is typed into the pane
         heard = said()
     if heard is not None and heard.get("answer"):
+        atomic_files.write_note(path.with_suffix(".taken"), {})
         emit(args, heard, str(heard["answer"]))
         return 0
     if heard is not None:
         raise JobOver(job=args.job, state=str(heard["over"]))
     if args.default is None:
-        raise NoAnswer(waited_s=wait_s)
+        raise NoAnswer(waited_s=wait_s, poll=_poll_command(args, path.stem))
     emit(args, {"answer": args.default, "by": "timeout"}, args.default)
     return 0

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import Usage
+from mam.broker.host import terminal
 from mam.broker.host.text import clean
 from mam.control_plane.cli import AGENT_SIDE
 from mam.control_plane.cli.base import Parser, add_older, add_root, check_seconds, choose, emit, ended_before, say, verb
@@ -14,6 +15,8 @@ from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables
 from mam.control_plane.registry.records import OPEN
+
+WHOLE_REPORT = 100_000  # lines
 
 if TYPE_CHECKING:
     from mam.control_plane.jobs.delegate import Limits
@@ -77,10 +80,9 @@ def _delegate(words: list[str]) -> int:
     mam = _open(args)
     task = delegation.check_brief(*read_brief(args.brief, mam.settings.cwd))
     job = delegation.delegate(mam, args.to, task, title=args.title, job_id=args.id, limits=_limits(mam, args))
-    known = monitor_process.ensure_after(mam, "the job is kept and will be sent", say)
+    monitor_process.ensure_after(mam, f"{job.id} is kept and will be sent", say)
     if args.wait:
-        wait_s = args.timeout if args.timeout is not None else job.limit_s + 60 if known else 1.0
-        return _await(mam, args, job.id, wait_s)
+        return _await(mam, args, job.id, args.timeout if args.timeout is not None else job.limit_s + 60)
     emit(args, tables.job_data(job), f"{job.id}")
     return 0
 
@@ -134,41 +136,54 @@ def _list(words: list[str]) -> int:
 def _show(words: list[str]) -> int:
     from dataclasses import asdict
 
+    from mam.control_plane.explain import endings
     from mam.control_plane.jobs import jobs
 
-    args = verb(words, 2, "mam job show job-0123456789ab", "one job in full", _one)
+    def build(parser: Parser) -> None:
+        _one(parser)
+        parser.add_argument("--report", action="store_true", help="only its report's text, whole")
+
+    args = verb(words, 2, "mam job show job-0123456789ab --report", "one job in full", build)
     with _open(args).registry.view() as view:
         job = jobs.need(view, args.job)
         attempt = view.attempt(job.id, job.attempt)
+        asked, questions = endings.question_lines(view, job), view.questions(job.id)
     data = {**tables.job_data(job), "current_attempt": asdict(attempt) if attempt else None}
-    emit(args, data, "\n".join(f"{key}: {clean(str(value))}" for key, value in data.items()))
+    lines = [f"{key}: {clean(str(value))}" for key, value in data.items()] + asked
+    if args.report:
+        data["report_text"] = endings.report_text(job)
+        lines = endings.report_lines(job, lines=WHOLE_REPORT) or [f"{job.id} has no report: it is {job.state}"]
+    emit(args, {**data, "questions": [endings.question_data(each) for each in questions]}, "\n".join(lines))
     return 0
 
 
 def _wait(words: list[str]) -> int:
-    from mam.control_plane.control_root import monitor_process
-
     def build(parser: Parser) -> None:
         _one(parser)
         parser.add_argument("--timeout", type=float, default=None, metavar="S", help="(default: until it ends)")
 
     args = verb(words, 2, "mam job wait job-0123456789ab", "wait for a job's end and print it", build)
     mam = _open(args)
-    monitor_process.ensure(mam, say=say)
     return _await(mam, args, args.job, 1e9 if args.timeout is None else args.timeout)
 
 
 def _await(mam: Mam, args: argparse.Namespace, job_id: str, wait_s: float) -> int:
-    """Wait for a job's end and print it."""
+    """Wait for a job's end and print it, with its report or its next step."""
+    from mam.control_plane.explain import endings
     from mam.control_plane.jobs import wait
 
-    ended = wait.await_end(mam, job_id, wait_s=wait_s, say=say)
-    shown = {"duration_s": ended.duration_s, "every_event_verified": ended.every_event_verified}
-    emit(args, {**tables.job_data(ended.job), **shown, "exit_code": ended.exit_code}, _ended_text(ended))
+    ended = wait.await_end(mam, job_id, wait_s=wait_s, say=say, columns=terminal.columns(sys.stderr))
+    following = endings.next_step(mam, ended.job)
+    shown = {"duration_s": ended.duration_s, "every_event_verified": ended.every_event_verified, "next": following}
+    lines = _ended_lines(ended)
+    lines += [f"next: {following}"] if following else []
+    if report := endings.report_lines(ended.job) if ended.job.state == "reported" else []:
+        lines += ["", *(f"  {line}" for line in report)]
+    emit(args, {**tables.job_data(ended.job), **shown, "exit_code": ended.exit_code}, "\n".join(lines))
     return ended.exit_code
 
 
-def _ended_text(ended: "EndedJob") -> str:
+def _ended_lines(ended: "EndedJob") -> list[str]:
     job = ended.job
     lines = [f"{job.id}: {job.state}" + (" (late)" if job.late else "")]
     lines.append(f"result: {job.result or '-'}   verdict: {job.verdict or '-'}")
@@ -179,7 +194,7 @@ def _ended_text(ended: "EndedJob") -> str:
     lines.append(f"took: {tables.duration(job.created_at, job.ended_at or job.updated_at)}")
     verified = "every event verified" if ended.every_event_verified else f"NOT all verified: mam verify {job.id}"
     lines.append(f"signatures: {verified}")
-    return "\n".join(lines)
+    return lines
 
 
 def _answer(words: list[str]) -> int:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import Usage
-from mam.broker.host.text import clean
+from mam.broker.host.text import clean_lines
 from mam.control_plane.cli.base import Parser, add_older, add_root, check_seconds, choose, emit, ended_before, say, verb
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables
@@ -136,6 +136,7 @@ def _data(loop: Loop) -> dict[str, Any]:
 
 
 def _told(args: argparse.Namespace, mam: Mam, loop: Loop) -> int:
+    from mam.control_plane.explain import endings
     from mam.control_plane.loops import files as loop_files
     from mam.control_plane.loops import store as loop_store
 
@@ -147,6 +148,9 @@ def _told(args: argparse.Namespace, mam: Mam, loop: Loop) -> int:
         lines.append(f"passed by {', '.join(state.reviewers)}: {loop.head_sha} (base {loop.base_sha})")
     if state.promoted:
         lines.append(f"{'next' if loop.promote in ('none', 'pr-body') else 'done'}: {state.promoted}")
+    lines += endings.remark_lines(loop, state) if loop.outcome != "passed" else []
+    if landing := endings.landing(mam, loop, state):
+        lines.append(f"next: {landing}")
     if loop.state == "stuck":
         lines.append(f"next: mam why {loop.id}, then mam loop resume {loop.id}")
     lines.append(f"files: {loop.folder}")
@@ -184,7 +188,7 @@ def _show(words: list[str]) -> int:
     _told(args, mam, loop)
     timeline = Path(loop.folder) / "timeline.md"
     if timeline.exists():
-        print("\n" + "\n".join(clean(line) for line in timeline.read_text("utf-8", "replace").splitlines()))
+        print("\n" + "\n".join(clean_lines(timeline.read_text("utf-8", "replace"), lines=10_000)))
     return 0
 
 

@@ -1,11 +1,13 @@
 """mam status · mam why · mam tail · mam verify"""
 
 import argparse
+import sys
 import time
 from typing import TYPE_CHECKING
 
 from mam.broker.envelope.payloads import now_ms
-from mam.broker.host.text import clean
+from mam.broker.host import terminal
+from mam.broker.host.text import clean, fold
 from mam.control_plane.cli.base import Parser, add_root, emit, verb
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables
@@ -51,9 +53,14 @@ def _lines(seen: "Snapshot") -> list[str]:
         lines.append(f"… and {len(seen.loops) - LOOPS_SHOWN} more (mam loop list; mam loop archive --older 7d)")
     counts = ", ".join(f"{n} {state}" for state, n in sorted(seen.job_counts.items()))
     lines += ["", f"jobs: {counts or 'none'}"]
-    return lines + [
-        f"! {f.code} {f.subject}: {clean(f.text)} (since {tables.ago(f.since, seen.at)})" for f in seen.findings
-    ]
+    columns = terminal.columns(sys.stdout)
+    lines += [f"? {want.text(columns - 2 if columns else None)}" for want in seen.wants]
+    told = {want.job for want in seen.wants}  # its finding says the same once more
+    for found in seen.findings:
+        if found.code != "blocked" or found.subject not in told:
+            since = f"(since {tables.ago(found.since, seen.at)})"
+            lines.append(fold(f"! {found.code} {found.subject}: {clean(found.text)} {since}", columns, indent="  "))
+    return lines
 
 
 def _thing(parser: Parser) -> None:
@@ -68,7 +75,7 @@ def _why(words: list[str]) -> int:
 
     args = verb(words, 1, "mam why writer", "what is going on, on what evidence, and what to do", _thing)
     said = why.explain(Mam.open(root=args.root), args.name)
-    emit(args, said._asdict(), said.text())
+    emit(args, said._asdict(), said.text(terminal.columns(sys.stdout)))
     return 0
 
 

@@ -37,6 +37,17 @@ class MonitorNotEnded(MonitorFailed):
     message = "the monitor cannot be ended: {why}"
 
 
+class NoMonitorHere(MamError):
+    """Nothing would end without a monitor, none runs, and MAM_NO_SUBSCRIBER_DAEMON forbids to start one here."""
+
+    kept: str
+
+    code = "no_monitor"
+    exit_code = 4
+    message = "no monitor runs, and MAM_NO_SUBSCRIBER_DAEMON forbids to start one here: {kept}"
+    remedy_text = "`mam up`, where that variable is not set"
+
+
 def clean_environment(mam: Mam) -> dict[str, str]:
     """Return the environment of the monitor. It does not depend on the pane, worktree or agent that starts it."""
     environ = mam.settings.environ

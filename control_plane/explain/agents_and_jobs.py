@@ -1,6 +1,7 @@
 """`mam why`: what is going on, on what evidence, and what to do next. Pure: rows and a look in, an explanation out."""
 
 import json
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -9,15 +10,17 @@ from mam.agents.protocol import Screen
 from mam.agents.screen import tail
 from mam.broker.envelope import topics
 from mam.broker.host import process_identity
-from mam.broker.host.text import clean
+from mam.broker.host.text import clean, fold
 from mam.control_plane.explain.tables import ago
-from mam.control_plane.jobs import questions
-from mam.control_plane.jobs.attention import answers, pane
+from mam.control_plane.jobs.attention import answered_text, answers, asked_text, waiting
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, OPEN, PRESUMED, Attempt, Job, Session
 from mam.control_plane.sessions import runtime
+from mam.control_plane.sessions.refusals import pane, remedy
 
 SHOWN_LINES = 4
+FRAME = " \t" + "".join(map(chr, range(0x2500, 0x25A0)))  # box drawing and block elements
+FRAMED = re.compile("[\u2500-\u259f]")
 
 
 class Observed(NamedTuple):
@@ -40,12 +43,12 @@ class Explanation(NamedTuple):
     awaited: str
     next: str
 
-    def text(self) -> str:
-        lines = [f"{self.subject} is {self.state}", f"  because  {self.because}"]
-        lines += [f"  seen     {line}" for line in self.evidence]
-        lines.append(f"  awaited  {self.awaited}")
-        lines.append(f"  next     {self.next}")
-        return "\n".join(lines)
+    def text(self, columns: int | None = None) -> str:
+        """As it is printed: folded to *columns*, but for the next step, which is copied as it stands."""
+        parts = [("because", self.because), *(("seen", line) for line in self.evidence), ("awaited", self.awaited)]
+        told = [fold(f"  {name:<7}  {text}", columns, indent=" " * 11) for name, text in parts]
+        following = "\n           ".join(self.next.split("; then "))
+        return "\n".join([f"{self.subject} is {self.state}", *told, f"  next     {following}"])
 
 
 def job(view: View, job: Job, now: Observed) -> Explanation:
@@ -106,14 +109,7 @@ def _after_presumed_end(job: Job, attempt: Attempt | None, session: Session | No
     if session.status not in LIVE:
         return f"{back(session)}, then {again}"
     if attempt is not None and attempt.delivery == "refused":
-        remedies = {
-            "draft": f"send or clear the draft in its pane ({pane(session)}), then {again}",
-            "busy": f"wait until {session.name} is ready, or {again} --to OTHER",
-            "dialog": f"answer the question in its pane ({pane(session)}), then {again}",
-            "not_foreground": f"a shell has the pane: mam agent stop {session.name} --force, resume it, then {again}",
-            "brief_altered": "its brief was changed after it was delegated: mam job delegate it anew",
-        }
-        return remedies.get(attempt.delivery_reason or "", f"look at its pane ({pane(session)}), then {again}")
+        return remedy(session, attempt.delivery_reason or "", again, other=f"{again} --to OTHER")
     if now.signal == UNREADABLE:
         return f"mam agent check {session.agent}, then {again}"
     if now.signal == "working":
@@ -138,6 +134,10 @@ def _open_job(
     if session.status not in LIVE:
         why = session.ended_reason or session.status
         return f"{session.name} is {session.status} ({why})", "its return", back(session)
+    if asked := waiting(view, job):
+        because = "; ".join(f"it asked {ago(each.asked_at, now.ms)}: {asked_text(each)}" for each in asked)
+        awaited = "an answer" if len(asked) == 1 else f"{len(asked)} answers"
+        return because, awaited, "; then ".join(answers(each) for each in asked)
     if attempt is None or attempt.received_at is None:
         reachable = "online" if session.presence == "online" else "not connected to the broker"
         because, wait = f"the runner of {session.name} is {reachable}", "the runner to take the prompt"
@@ -153,11 +153,6 @@ def _open_job(
             return because, f"`started`, for {job.started_within_s:g} s", f"{look}; or mam job cancel {job.id}"
         because = f"the prompt was submitted {ago(attempt.delivered_at, now.ms)}"
         return because, f"`started`, within {job.started_within_s:g} s", look
-    asked = questions.current(view, job)
-    if asked is not None:
-        because = f"it asked {ago(asked.asked_at, now.ms)}: “{clean(asked.question)}”"
-        choices = ", ".join(clean(choice) for choice in json.loads(asked.choices))
-        return because, f"an answer, one of: {choices}" if choices else "an answer", answers(asked)
     if seen in ("asking", "dialog", "error"):
         return f"its screen is {seen}", "a person", look
     doubts = {finding.code: finding for finding in view.findings(job.id)}
@@ -188,6 +183,8 @@ def _job_evidence(view: View, job: Job, attempt: Attempt | None, session: Sessio
             lines += [f"screen then: {line}" for line in _last_lines(attempt.delivery_evidence)]
     if attempt is not None and attempt.last_heartbeat_at and job.state in OPEN:
         lines.append(f"heartbeat noted {ago(attempt.last_heartbeat_at, now.ms)} (once a minute; the runner lives)")
+    ended = [each for each in view.questions(job.id) if each.answered_at is not None]
+    lines += [f"asked “{clean(each.question)}”, answered: {answered_text(each)}" for each in ended]
     lines += [f"finding {f.code}: {f.text}" for f in view.findings(job.id)]
     if session is not None:
         lines += _screen(session, now)
@@ -243,4 +240,6 @@ def _screen(session: Session, now: Observed) -> list[str]:
 
 
 def _last_lines(text: str | None) -> list[str]:
-    return [clean(line)[:120] for line in (text or "").splitlines() if line.strip()][-SHOWN_LINES:]
+    """The last lines that say something: what only frames a screen is left out."""
+    lines = (line.strip(FRAME) if FRAMED.search(line) else line for line in (text or "").splitlines())
+    return [clean(line)[:120] for line in lines if line.strip()][-SHOWN_LINES:]

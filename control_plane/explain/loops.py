@@ -7,7 +7,7 @@ from pathlib import Path
 from mam.broker.host.text import clean
 from mam.control_plane.explain.agents_and_jobs import Explanation, back
 from mam.control_plane.explain.tables import ago
-from mam.control_plane.jobs.attention import wanted
+from mam.control_plane.jobs.attention import wants
 from mam.control_plane.leases.leases import queue
 from mam.control_plane.loops import state as loop_state
 from mam.control_plane.loops.jobs import job_id
@@ -109,8 +109,9 @@ def _running(view: View, loop: Loop, state: LoopState, now: int) -> tuple[str, s
                 f"mam why {other.id}",
             )
     for job in jobs.values():
-        if (want := wanted(view, job, now)) is not None:
-            return f"{because}; {want[0]}", "a person", want[1]
+        if found := wants(view, job, now):
+            whats = "; ".join(want.what for want in found)
+            return f"{because}; {whats}", "a person", "; then ".join(", or ".join(want.commands) for want in found)
     return because, awaited, f"mam why {next(iter(jobs.values())).id if jobs else waiting[0]}"
 
 

@@ -13,6 +13,8 @@ from mam.control_plane.control_root import monitor_status
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.control_root.monitor_status import MonitorStatus
 from mam.control_plane.explain import tables
+from mam.control_plane.jobs import attention
+from mam.control_plane.jobs.attention import Want
 from mam.control_plane.loops import locks as loop_locks
 from mam.control_plane.registry.records import OPEN, Finding, Job, Loop, Session
 from mam.control_plane.worktrees import state as worktree_state
@@ -50,6 +52,7 @@ class Snapshot(NamedTuple):
     worktrees: Sequence[WorktreeNow]
     loops: Sequence[LoopNow]
     findings: Sequence[Finding]
+    wants: Sequence[Want] = ()  # of a person, by the agents of open jobs
 
     def job_of(self, session: str) -> Job | None:
         """The open job of an agent; an agent has one at most."""
@@ -71,6 +74,7 @@ class Snapshot(NamedTuple):
             "findings": [
                 {"code": f.code, "subject": f.subject, "since": f.since, "text": f.text} for f in self.findings
             ],
+            "wants": [want._asdict() for want in self.wants],
         }
 
 
@@ -89,6 +93,7 @@ def take(mam: Mam) -> Snapshot:
     with mam.registry.view() as view:
         sessions, worktrees, loops = view.sessions(), view.worktrees(), view.loops()
         jobs, counts, findings = view.jobs(states=OPEN), view.count_jobs(), view.findings()
+        wants = [want for job in jobs for want in attention.wants(view, job, at)]
     return Snapshot(
         at=at,
         root=str(mam.layout.root),
@@ -100,4 +105,5 @@ def take(mam: Mam) -> Snapshot:
         worktrees=[WorktreeNow(t.name, worktree_state.now(mam.layout.root, t), t.branch, t.path) for t in worktrees],
         loops=[LoopNow(loop, loop.ended_at is None and loop_locks.runs(mam, loop.id)) for loop in loops],
         findings=findings,
+        wants=wants,
     )

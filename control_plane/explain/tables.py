@@ -81,6 +81,14 @@ def job_rows(jobs: Sequence[Job], now: int) -> list[list[object]]:
     ]
 
 
+def _asked(job: str, data: dict[str, Any]) -> str:
+    """A question, what may be answered, and the command; one that was answered since is answered no second time."""
+    choices = ", ".join(clean(str(choice)) for choice in data.get("choices") or ())
+    offered = f" ({choices})" if choices else ""
+    command = f"mam job answer {clean(job)} TEXT --question {clean(str(data.get('question_id')))}"
+    return f"“{clean(str(data.get('question', '')))}”{offered} → {command}"
+
+
 def event_line(event: dict[str, Any], body: dict[str, Any], now: int) -> str:
     """One stored event as `mam tail` shows it."""
     data = body.get("data", {})
@@ -89,7 +97,7 @@ def event_line(event: dict[str, Any], body: dict[str, Any], now: int) -> str:
         "report": lambda: (
             f"{data.get('result')} verdict={data.get('verdict') or '-'} {clean(str(data.get('summary', '')))}"
         ),
-        "asked": lambda: clean(str(data.get("question", ""))),
+        "asked": lambda: _asked(str(body.get("job")), data),
         "delivery": lambda: f"{data.get('state')} {data.get('reason') or ''}",
         "signal": lambda: f"{data.get('name')} {data.get('state') or ''}",
         "started": lambda: clean(str(data.get("cwd", ""))),

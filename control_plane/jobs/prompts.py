@@ -39,6 +39,9 @@ When you begin, run:
   {verbs.started}
 While you work, say now and then what you are doing:
   {verbs.progress} --note 'what you are doing'
+What only the one who gave you this can decide, ask; the answer is printed, perhaps after a long time:
+  {verbs.ask} 'your question'
+Where your tool calls end early, add --no-wait: it prints the command that looks for the answer later.
 Write your report to:
   {shlex.quote(str(report))}
 When it is written, end the job {alternative}:
@@ -69,6 +72,9 @@ Commands of the first attempt (a later one is named in its prompt):
     {verbs.progress} --note 'what you are doing'
     {verbs.ask} 'what only whoever gave you this can decide; the answer is printed'
     {endings}
+
+`ask` may wait longer than one of your tool calls may take. Where it is cut off or goes to the background, ask with
+--no-wait: it prints a command with --poll that looks for the answer; run that now and then until it prints one.
 
 ## Task
 

@@ -18,10 +18,11 @@ from mam.broker.errors import MamError, Usage
 from mam.broker.host import atomic_files, process_identity
 from mam.broker.host.atomic_files import write_json
 from mam.control_plane.control_root.context import Mam
+from mam.control_plane.jobs.attention import is_current, waiting
 from mam.control_plane.jobs.jobs import need
 from mam.control_plane.jobs.unobserved import Gap, lasted
 from mam.control_plane.registry.queries import View
-from mam.control_plane.registry.records import LIVE, OPEN, Job, OutboxMessage, Question
+from mam.control_plane.registry.records import LIVE, Job, OutboxMessage, Question
 from mam.control_plane.registry.transactions import Transaction
 
 _log = logging.getLogger("mam.questions")
@@ -50,7 +51,7 @@ def tend(mam: Mam, view: View, now: int, gaps: Sequence[Gap] = ()) -> None:
     due = {question.id for question in overdue(view, now, gaps)}
     for question in view.open_questions():
         try:
-            if not _is_current(need(view, question.job), question):
+            if not is_current(need(view, question.job), question):
                 _end(mam, question.id)
             elif question.id in due:
                 answer(mam, question.id, question.fallback or "", by="timeout")
@@ -63,18 +64,21 @@ def tend(mam: Mam, view: View, now: int, gaps: Sequence[Gap] = ()) -> None:
 
 
 def _is_too_late(view: View, order: OutboxMessage) -> bool:
-    """Whether an answer that waits to be typed belongs to a question whose job has ended, or was tried again."""
+    """Whether an answer that waits to be typed is not needed: its job has ended, or its agent has fetched it."""
     question = view.question(order.id.removeprefix(_ANSWER))
-    return question is not None and not _is_current(need(view, question.job), question)
+    if question is None:
+        return False
+    job = need(view, question.job)
+    return not is_current(job, question) or (folder(job) / f"{question.id}.taken").exists()
 
 
 def _take_back(mam: Mam, order: OutboxMessage) -> None:
-    """An answer that could not be typed before its job ended is not typed at all, and keeps no other prompt away."""
+    """An answer that came too late is not typed at all, and keeps no other prompt away."""
     with mam.registry.transaction() as tx:
         if not _is_too_late(tx, order):
             return
         tx.drop(order)
-        data = json.dumps({"reason": "the job that asked has ended"})
+        data = json.dumps({"reason": "the job that asked has ended, or its agent has the answer"})
         tx.put(replace(order, id=f"{order.id}/cancel", kind="cancel", data=data, created_at=now_ms()))
 
 
@@ -87,26 +91,17 @@ def overdue(view: View, now: int, gaps: Sequence[Gap] = ()) -> list[Question]:
     ]
 
 
-def _is_current(job: Job, question: Question) -> bool:
-    return job.state in OPEN and question.attempt == job.attempt
-
-
 def _end(mam: Mam, question_id: str) -> None:
     """Close a question whose job has ended or was tried again, and tell the command that waits, if any."""
     with mam.registry.transaction() as tx:
         question = tx.question(question_id)
         job = need(tx, question.job) if question is not None else None
-        if question is None or job is None or question.answered_at is not None or _is_current(job, question):
+        if question is None or job is None or question.answered_at is not None or is_current(job, question):
             return
         tx.put(replace(question, answered_at=now_ms(), answered_by="nobody"))
     state = job.state if question.attempt == job.attempt else "tried again"
     if folder(job).is_dir():  # the asker made it
         write_json(_place(job, question), {"over": state})
-
-
-def current(view: View, job: Job) -> Question | None:
-    """The oldest open question of the job's current attempt; None where the job has ended."""
-    return next((each for each in view.open_questions(job.id) if _is_current(job, each)), None)
 
 
 def answer(mam: Mam, question_id: str, text: str, *, by: str) -> Question:
@@ -169,7 +164,7 @@ def ask(mam: Mam, job_id: str, question_id: str | None = None) -> Question:
     """
     with mam.registry.view() as view:
         job = need(view, job_id)
-        found = view.question(question_id) if question_id else current(view, job)
+        found = view.question(question_id) if question_id else next(iter(waiting(view, job)), None)
     if found is None or found.job != job_id:
         raise NoQuestion(job=job_id)
     return found

@@ -32,16 +32,22 @@ def of(report: str) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def file_sha256(path: Path) -> str | None:
-    """The hash of a file of at most 5 MiB; None where it is missing, larger or unreadable."""
+def content(path: Path) -> bytes | None:
+    """The bytes of a regular file of at most 5 MiB; None where it is missing, larger or unreadable."""
     try:
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as file:
             if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
                 return None  # a FIFO would hold up everything
-            content = file.read(REPORT_LIMIT_BYTES + 1)
+            found = file.read(REPORT_LIMIT_BYTES + 1)
     except OSError:
         return None
-    return None if len(content) > REPORT_LIMIT_BYTES else hashlib.sha256(content).hexdigest()
+    return None if len(found) > REPORT_LIMIT_BYTES else found
+
+
+def file_sha256(path: Path) -> str | None:
+    """The hash of what `content` returns, or None."""
+    found = content(path)
+    return None if found is None else hashlib.sha256(found).hexdigest()
 
 
 def find_report(job: "Job") -> Path | None:

@@ -16,6 +16,8 @@ from mam.broker.envelope.events import Asked, Cancelled, Data, DeliveryReport, P
 from mam.control_plane.jobs.unobserved import Gap, lasted
 from mam.control_plane.registry.records import FINAL, OPEN, PRESUMED, Attempt, Job
 
+ASKED_NOTE = "asks: "  # what an attempt noted last begins so where it was a question
+
 
 class Step(NamedTuple):
     """What an event made of a job: *outcome* as settled, and the new rows (the old ones where nothing changed)."""
@@ -40,7 +42,9 @@ def step(job: Job, attempt: Attempt, data: Data | None, *, now: int, report_inta
             seen = replace(attempt, started_at=attempt.started_at or now, heartbeat_s=data.heartbeat_s)
             return Step("accepted", _running(job, now), seen)
         case Asked():
-            seen = replace(attempt, started_at=attempt.started_at or now, last_note=f"asks: {data.question}"[:500])
+            seen = replace(
+                attempt, started_at=attempt.started_at or now, last_note=f"{ASKED_NOTE}{data.question}"[:500]
+            )
             return Step("accepted", _running(job, now), seen)
         case Progressed():
             seen = replace(

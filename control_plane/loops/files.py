@@ -6,7 +6,9 @@ from pathlib import Path
 from mam.broker.errors import FileRefused
 from mam.broker.host import atomic_files
 from mam.broker.host.atomic_files import Durability, write_json
+from mam.broker.host.text import clean_lines
 from mam.control_plane.config.settings import Settings
+from mam.control_plane.jobs import reports
 from mam.control_plane.loops.state import LoopState, Round
 from mam.control_plane.registry.records import Loop
 
@@ -52,6 +54,13 @@ def verdict(loop: Loop, at: Round, reviewer: str, said: str | None, why: str, re
     path = round_folder(loop, at.number) / f"verdict-{reviewer}.md"
     content = "\n".join([*lines, "", text]).encode("utf-8", "replace")
     atomic_files.write(path, content, Durability.FILE, point="verdict.rename")
+
+
+def remarks(loop: Loop, number: int, reviewer: str, *, lines: int) -> list[str]:
+    """What a reviewer reported in a round, as at most *lines* lines that a terminal may show; none before it did."""
+    found = reports.content(Path(loop.folder) / f"round-{number}" / f"verdict-{reviewer}.md")
+    head, _, text = (found or b"").decode("utf-8", "replace").partition("\nhead ")
+    return clean_lines(text.partition("\n\n")[2], lines=lines) if head else []
 
 
 def superseded(loop: Loop, at: Round) -> None:

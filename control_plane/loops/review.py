@@ -160,12 +160,12 @@ class ReviewActions:
             return Reviewed(order.reviewer, order.attempt, None, why)
         return WorkEnded(False, False, why)
 
-    def wanted(self, orders: list[Work | Ask], now: int) -> set[tuple[str, str]]:
-        """What the agents at work on *orders* want of a person: words, and the command for it."""
+    def wants(self, orders: list[Work | Ask], now: int) -> set[attention.Want]:
+        """What the agents at work on *orders* want of a person."""
         with self._mam.registry.view() as view:
             sent = [view.job(loop_jobs.name_of(self._loop.id, order)) for order in orders]
-            wants = [attention.wanted(view, job, now) for job in sent if job is not None and job.state in OPEN]
-        return {want for want in wants if want is not None}
+            at_work = [job for job in sent if job is not None and job.state in OPEN]
+            return {want for job in at_work for want in attention.wants(view, job, now)}
 
     # -- leaving ----------------------------------------------------------------------------------
 

@@ -13,6 +13,8 @@ from mam.broker.host import fault_points
 from mam.broker.host.progress import Progress, silent
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
+from mam.control_plane.control_root.monitor_process import NoMonitorHere
+from mam.control_plane.jobs.attention import Want
 from mam.control_plane.jobs.delegate import Limits
 from mam.control_plane.leases import leases
 from mam.control_plane.loops import files as loop_files
@@ -31,6 +33,7 @@ from mam.control_plane.registry.records import Loop, StepMark
 from mam.control_plane.sessions.lookup import SessionBusy
 
 POLL_S = 0.05
+REMARKS_SHOWN = 12
 MONITOR_LOOK_S = 5.0
 
 
@@ -49,7 +52,7 @@ class LoopRun:
         self._lease = ReviewerLease(mam, loop.id, loop.priority, say)
         self._sent: dict[Order, int] = {}  # to the attempt of its job that carries it out
         self._busy: dict[Order, tuple[float, float]] = {}  # since when, and when it is tried again
-        self._wanted: set[tuple[str, str]] = set()  # of a person, by the agents that are waited for
+        self._wants: set[Want] = set()  # of a person, by the agents that are waited for
         self._retry_s = mam.settings.seconds("MAM_SESSION_BUSY_RETRY_S", 30)
         self._patience_s = mam.settings.seconds("MAM_LOOP_WAIT_S", 3600)
 
@@ -57,7 +60,7 @@ class LoopRun:
         """
         Go on until the loop has ended or waits for a person; return its record as it is then.
 
-        Raises IdentityChanged, LoopRuns, and what a broken registry or disk raises.
+        Raises IdentityChanged, LoopRuns, NoMonitorHere (the loop is kept), and what a broken registry or disk raises.
         """
         stuck = self._state.phase == "stuck"
         self._lease.take_over(len(self._state.rounds) if self._state.phase == "reviewing" else None)
@@ -103,6 +106,10 @@ class LoopRun:
         for text in filter(None, (happened, loop_timeline.ending(self._state))):
             self._say(text)
             loop_files.note(self._loop, text)
+        if isinstance(event, Reviewed) and event.verdict == "not_pass":
+            number = len(before.rounds)
+            for line in loop_files.remarks(self._loop, number, event.reviewer, lines=REMARKS_SHOWN):
+                self._say(f"  {line}")
         for old, new in zip(before.rounds, self._state.rounds, strict=False):
             if new.stale and not old.stale:
                 loop_files.superseded(self._loop, new)
@@ -143,8 +150,10 @@ class LoopRun:
             while True:
                 if time.monotonic() >= look_at:
                     # Without a monitor no job would end, and no lease of a dead holder.
-                    monitor_process.ensure(self._mam, say=self._say)
-                    self._tell_wanted(orders)
+                    if monitor_process.ensure(self._mam, say=self._say) is None:
+                        loop = self._loop.id
+                        raise NoMonitorHere(kept=f"{loop} is kept, and `mam loop resume {loop}` goes on with it")
+                    self._tell_wants(orders)
                     look_at = time.monotonic() + MONITOR_LOOK_S
                 if not self._holds_reviewers(orders):
                     if (event := self._waits_in_vain() or self._cancelled()) is not None:
@@ -198,12 +207,12 @@ class LoopRun:
         answers = (self._actions.answer(self._state, order, attempt) for order, attempt in sent)
         return next((event for event in answers if event is not None), None)
 
-    def _tell_wanted(self, orders: Sequence[Work | Ask]) -> None:
+    def _tell_wants(self, orders: Sequence[Work | Ask]) -> None:
         """Say once what an agent wants of a person: the loop stands still until a person looks."""
-        wanted = self._actions.wanted([order for order in orders if order in self._sent], now_ms())
-        for what, command in sorted(wanted - self._wanted):
-            self._say(f"{what}: {command}")
-        self._wanted = wanted
+        wants = self._actions.wants([order for order in orders if order in self._sent], now_ms())
+        for want in sorted(wants - self._wants):
+            self._say(want.text())
+        self._wants = wants
 
 
 # -- the verbs ----------------------------------------------------------------------------------------

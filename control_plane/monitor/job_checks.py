@@ -8,7 +8,7 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host import process_identity
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.jobs import jobs, liveness, questions
+from mam.control_plane.jobs import attention, jobs, liveness
 from mam.control_plane.jobs import state as job_state
 from mam.control_plane.jobs.liveness import Liveness, Patience, Seen
 from mam.control_plane.jobs.unobserved import Gap
@@ -137,15 +137,15 @@ def jobs_now(view: View, seen: Watched, patience: Patience) -> tuple[list[Presum
 def liveness_of(
     view: View, job: Job, attempt: Attempt, session: Session, seen: Watched, patience: Patience
 ) -> Liveness:
-    question = questions.current(view, job)
+    asked = attention.waiting(view, job)
     looked = Seen(
         now=seen.now,
         alive=runtime.alive(session),
         heard_at=seen.heard(job.id, job.attempt),
         written_at=seen.signs.written_at(session, seen.now),
         committed_at=seen.signs.committed_at(session, seen.now),
-        question=question.question if question else "",
-        asked_at=question.asked_at if question else 0,
+        question="; ".join(each.question for each in asked),
+        asked_at=asked[0].asked_at if asked else 0,
         gaps=seen.gaps,
     )
     return liveness.judge(job, attempt, session, looked, patience)

@@ -144,6 +144,10 @@ class View:
         """Return a question of an agent, answered or not."""
         return self._one(Question, question_id)
 
+    def questions(self, job: str) -> list[Question]:
+        """Return all questions of a job's attempts, answered or not, the oldest first."""
+        return self.rows(Question, "WHERE job = ? ORDER BY asked_at, id", (job,))
+
     def open_questions(self, job: str | None = None) -> list[Question]:
         """Return the questions without an answer, the oldest first."""
         if job is None:

@@ -2,6 +2,7 @@
 
 import json
 import secrets
+import time
 from typing import NamedTuple
 
 from mam.broker import spool
@@ -13,9 +14,11 @@ from mam.broker.host.progress import Progress, silent
 from mam.broker.host.waiting import wait_until
 from mam.control_plane.control_root import monitor_process
 from mam.control_plane.control_root.context import Mam
+from mam.control_plane.control_root.monitor_process import NoMonitorHere
 from mam.control_plane.registry.queries import View, pages
 from mam.control_plane.registry.records import LIVE, OutboxMessage
-from mam.control_plane.sessions.lookup import SessionNotRunning, need_session
+from mam.control_plane.sessions import refusals
+from mam.control_plane.sessions.lookup import SessionBusy, SessionNotRunning, need_session
 from mam.control_plane.sessions.readiness import NotReady
 
 SENT_BYTES = 180_000
@@ -27,6 +30,28 @@ class NotDelivered(NotReady):
     """The runner did not answer in time. The text may still be typed until its own limit has passed."""
 
     message = "{session} has not taken the text after {waited_s:g} s"
+
+
+class TextRefused(SessionBusy):
+    """The runner did not type the text, and never will."""
+
+    why: str
+    hint: str
+    reason: str
+    evidence: str
+
+    message = "{session} did not take the text: {why}"
+    remedy_text = "{hint}"
+
+
+class TextUnconfirmed(NotReady):
+    """The text was typed, and what became of it cannot be told."""
+
+    reason: str
+
+    code = "text_unconfirmed"
+    message = "whether {session} took the text is unknown after {waited_s:g} s"
+    remedy_text = "`mam agent show {session}` shows its screen: send it again only where it is not there"
 
 
 class Delivered(NamedTuple):
@@ -61,12 +86,22 @@ def queue(mam: Mam, name: str, text: str) -> str:
 
 
 def send(mam: Mam, name: str, text: str, *, say: Progress = silent) -> Delivered:
-    """`mam agent send`: queue *text* and wait for its delivery. Raises NotDelivered, and what `queue` raises."""
-    monitor_process.ensure(mam, say=say)
+    """
+    `mam agent send`: queue *text* and wait until it is submitted; what is awaited is said at once.
+
+    Raises TextRefused, TextUnconfirmed, NotDelivered, NoMonitorHere (the text is kept), and what `queue` raises.
+    """
+    known = monitor_process.ensure(mam, say=say)
     with mam.registry.view() as view:
         after = view.last_event()
     send_id = queue(mam, name, text)
+    if known is None:
+        raise NoMonitorHere(kept=f"{send_id} for {name} is kept and will be typed")
     wait_s = mam.settings.deliver_within_s + ANSWERED_WITHIN_S
+    with mam.registry.view() as view:
+        session = need_session(view, name)
+    say(f"waiting until {name} takes it, {wait_s:g} s at most; its screen: {session.screen or 'not seen yet'}")
+    began = time.monotonic()
 
     def delivered() -> Delivered | None:
         with mam.registry.view() as view:
@@ -75,6 +110,12 @@ def send(mam: Mam, name: str, text: str, *, say: Progress = silent) -> Delivered
     found = wait_until(delivered, wait_s, every_s=0.05)
     if found is None:
         raise NotDelivered(session=name, waited_s=wait_s)
+    if found.state == "refused":
+        why = refusals.WHY.get(found.reason, found.reason or "it gave no reason")
+        hint = refusals.remedy(session, found.reason, f"mam agent send {name} TEXT")
+        raise TextRefused(session=name, why=why, hint=hint, reason=found.reason, evidence=found.evidence)
+    if found.state != "submitted":
+        raise TextUnconfirmed(session=name, waited_s=round(time.monotonic() - began, 1), reason=found.reason)
     return found
 
 

@@ -27,6 +27,14 @@ DRIVER = Path(__file__).with_name("run_verbs.py")
 ALLOWED: dict[tuple[str, str], str] = {
     (r"mam status --json", r"json\[0\]\.schema"): "the snapshot that every face shows says which form it has",
     (r"mam why loop-.* --json", r"json\[0\]\.awaited"): "a sentence for people, now in plain English",
+    (r"mam status --json", r"json\[0\]\.wants"): "what agents want of a person, with the commands",
+    (r"mam why job-open --json", r"json\[0\]\.(awaited|because)"): "all open questions are named, with their choices",
+    (r"mam job show .* --json", r"json\[0\]\.questions"): "questions with their answers",
+    (r"mam job show --help", r"flags"): "--report came since",
+    (r"mam job wait .* --json", r"json\[0\]\.next"): "the next step after an end without a report",
+    (r"mam job wait job-open --timeout 0.1 --json", r"error"): "a wait that no monitor can end says so at once",
+    (r"mam job ask .*", r"json\[0\]\.(poll|question)"): "the question's id, and the command that looks for its answer",
+    (r"mam job ask --help", r"flags"): "--poll came since",
     (r"mam completion .*", r"words\.(stand-in|sample|check)"): "verbs that came since",
 }
 # What each run makes anew: there such values are compared by their form alone.

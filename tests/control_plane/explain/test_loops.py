@@ -27,7 +27,8 @@ def test_a_question_on_a_reviewers_screen_is_told_once_with_the_command_that_sho
 
     line = said_when(child, asker)
 
-    assert line.strip().endswith(f"the screen of {asker} asks for a permission: mam agent show {asker}")
+    assert line.strip() == f"… the screen of {asker} asks for a permission"
+    assert said_when(child, "mam agent").strip() == f"→ mam agent show {asker}"
     why = stage.root.ok("why", loop)
     assert why["because"].endswith(f"the screen of {asker} asks for a permission")
     assert (why["awaited"], why["next"]) == ("a person", f"mam agent show {asker}")
@@ -48,7 +49,8 @@ def test_a_question_that_an_agent_put_with_its_verb_is_told_with_the_command_tha
 
     command = stage.root.ok("why", loop)["next"]
     assert command.startswith(f"mam job answer {loop}-r1-rev-a TEXT --question ")
-    assert line.strip().endswith(f"rev-a asks: “which one?”: {command}")
+    assert line.strip() == "… rev-a asks: “which one?”"
+    assert said_when(child, "mam job answer").strip() == f"→ {command}"
     stage.root.ok("job", "answer", f"{loop}-r1-rev-a", "this one")
     child.communicate(timeout=90)
     assert child.returncode == 0

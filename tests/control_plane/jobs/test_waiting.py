@@ -1,7 +1,10 @@
 """Jobs that wait, and those who wait for them, while monitors come and go."""
 
+from mam.wrappers.git import command as git
 from tests.support import Root, until
 from tests.support.beside import HANG, begin, has_open
+
+CLOSED = {"MAM_NO_SUBSCRIBER_DAEMON": "1"}
 
 
 def test_the_report_of_an_old_attempt_never_replaces_the_new_one(root: Root) -> None:
@@ -65,3 +68,25 @@ def test_a_job_that_is_kept_is_said_to_be_kept_where_no_monitor_starts(root: Roo
     assert said.code == 0, said.err
     assert root.job(said.json["id"]).state == "queued"
     assert "kept and will be sent" in said.err
+
+
+def test_verbs_that_would_wait_for_ever_without_a_monitor_say_so_and_name_what_they_keep(root: Root) -> None:
+    root.agent()
+    root.agent("rev", role="reviewer")
+    tree = root.path.parent / "work"
+    git.act(root.path, "worktree", "add", "-q", "-b", "work", str(tree))
+    (tree / "new").write_text("new")
+    root.mam("down")
+    job = root.mam("job", "delegate", "--to", "writer", "--brief", "README", "--json", env=CLOSED).json["id"]
+    loop = ["loop", "run", "--task", "README", "--worktree", str(tree), "--review-only"]
+
+    said = {
+        job: root.mam("job", "wait", job, "--json", env=CLOSED),
+        "send-": root.mam("agent", "send", "writer", "hello", "--json", env=CLOSED),
+        "loop-12345678": root.mam(*loop, "--reviewers", "rev", "--id", "loop-12345678", "--json", env=CLOSED),
+    }
+
+    assert {kept: (each.code, each.error["code"]) for kept, each in said.items()} == dict.fromkeys(
+        said, (4, "no_monitor")
+    )
+    assert all(kept in each.error["message"] for kept, each in said.items())

@@ -48,12 +48,14 @@ def test_a_change_that_all_reviewers_passed_is_passed_and_bound_to_one_loop_base
 
 @pytest.mark.req("M65")
 def test_one_refusal_blocks_whatever_the_others_say(stage: Stage) -> None:
-    loop = stage.plan(rev_b=[REFUSE])
+    loop = stage.plan(rev_b=[[{"report": "not_pass", "text": "made.txt:1 is wrong\n\x1b[2J"}]])
 
     said = stage.run(stage.changed(), loop, "--promote", "merge", reviewers=REVIEWERS)
 
     assert (said.code, said.json["outcome"], said.json["promoted"]) == (3, "not_pass", "")
     assert said.json["detail"] == "refused by rev-b"
+    shown = stage.root.mam("loop", "show", loop).out
+    assert all("  made.txt:1 is wrong" in told and "\x1b" not in told for told in (said.err, shown))
 
 
 @pytest.mark.req("M25")

@@ -31,7 +31,7 @@ def test_an_adapter_that_fails_is_a_finding_and_ends_neither_runner_nor_monitor(
     until(lambda: _found(strange, "odd"), what="the monitor tells of it")
 
     refused = strange.mam("agent", "send", "odd", "hello", "--json", env={"MAM_DELIVER_WITHIN_S": "4"})
-    assert (refused.code, refused.json["state"], refused.json["reason"]) == (1, "refused", "unsubmitted")
+    assert (refused.code, refused.json["state"], refused.json["reason"]) == (5, "refused", "unsubmitted")
     assert "failed in read: IndexError" in refused.json["evidence"]
     why = strange.ok("why", "odd")
     assert (why["awaited"], why["next"]) == ("an adapter that can read it", "mam agent check broken-parrot")
