@@ -50,7 +50,7 @@ def run(words: list[str]) -> int:
     for name in _SHAS:
         _check_sha(name, getattr(args, name))
     record = agent_record.find(args)
-    path = config.absolute(args.file, Path.cwd()) if args.file else record.report
+    path = config.absolute(args.file, config.load().cwd) if args.file else record.report
     content = _read(path)
     if record.review is not None:
         _check_verdict(args, path, content)

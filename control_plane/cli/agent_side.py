@@ -20,6 +20,7 @@ from mam.broker.host.waiting import wait_until
 from mam.control_plane.cli import agent_record
 from mam.control_plane.cli.agent_record import Record
 from mam.control_plane.cli.base import Parser, emit, verb
+from mam.control_plane.config import settings as config
 
 TIMER_LIMIT_S = 24 * 3600.0
 
@@ -65,7 +66,7 @@ def _started(words: list[str]) -> int:
     example = "mam job started --registry-dir /repo/.mam/jobs --job job-0123456789ab --attempt 1"
     args = verb(words, 2, example, "say that work on a job has begun", build)
     record = agent_record.find(args)
-    data: dict[str, object] = {"cwd": str(Path.cwd())[:4000]}
+    data: dict[str, object] = {"cwd": str(config.load().cwd)[:4000]}
     if args.heartbeat:
         if not 1 <= args.heartbeat <= 3600:
             raise Usage(what="--heartbeat takes 1 to 3600 seconds", hint="--heartbeat 10")

@@ -32,7 +32,22 @@ def verb(
     parser = Parser("mam " + " ".join(words[:count]), example, description=describe)
     build(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
-    return parser.parse_args(words[count:])
+    args = parser.parse_args(words[count:])
+    _check_given(parser, args)
+    return args
+
+
+def _check_given(parser: Parser, args: argparse.Namespace) -> None:
+    """
+    Raise Usage for an empty value, mostly a variable that was unset: it must not count as an option that is left out.
+
+    An option whose default is the empty text takes it as an answer.
+    """
+    for action in parser._actions:
+        value = getattr(args, action.dest, None)
+        if isinstance(value, str) and not value.strip() and action.default != "" and action.option_strings:
+            option = action.option_strings[0]
+            raise Usage(what=f"{option} was given nothing", hint=f"leave {option} out, or give it a value")
 
 
 def add_root(parser: Parser) -> None:

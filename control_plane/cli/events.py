@@ -95,7 +95,7 @@ def _chaos(words: list[str]) -> int:
         raise Usage(what="--agents takes 1 to 50, --jobs 1 to 10000", hint="--agents 3 --jobs 12")
     plays = chaos.stock(args.jobs)
     if args.events:
-        plays = chaos.recorded(replay.read(Path(config.absolute(args.events, Path.cwd()))))
+        plays = chaos.recorded(replay.read(Path(config.absolute(args.events, config.load().cwd))))
         if not plays:
             raise Usage(what=f"no job in {args.events} was reported", hint="`mam events export JOB …` of one that was")
     result = chaos.run(weather, plays, agents=args.agents, wait_s=args.timeout, say=say)

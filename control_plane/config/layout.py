@@ -147,6 +147,9 @@ def find_root(settings: Settings, root_flag: str | None = None) -> Path:
             if not root.is_dir():
                 raise Usage(what=f"{source} names {root}, which is not a directory", hint="correct or unset it")
             return root
+    if not settings.cwd.is_dir():
+        what = f"the working directory {settings.cwd} is gone"
+        raise Usage(what=what, hint="cd to a directory that exists, or name the control root with --root")
     found = checkout_of(settings.cwd)
     if found is not None and any((found / ".mam" / name).exists() for name in ("registry.db", "audit.jsonl")):
         return found  # also where the database was lost: every verb then names `mam registry rebuild`

@@ -132,18 +132,28 @@ def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> S
     """Read the environment, once a process. `with_env_file` adds `.mam.env` when the control root is known."""
     source = dict(os.environ if environ is None else environ)
     source["PATH"] = source.get("PATH") or os.defpath  # agents in panes need at least a shell
-    return Settings(source, source, cwd or _working_directory())
+    return Settings(source, source, cwd or _working_directory(source))
 
 
-def _working_directory() -> Path:
+def _working_directory(environ: Mapping[str, str]) -> Path:
     try:
         folder = Path.cwd()
         str(folder).encode()
         return folder
     except UnicodeEncodeError as error:
         raise Usage(what="the working directory's name is not UTF-8 text", hint="rename it") from error
-    except FileNotFoundError as error:
-        raise Usage(what="the working directory is gone", hint="cd to a directory that exists") from error
+    except FileNotFoundError:
+        return _gone(environ)
+
+
+def _gone(environ: Mapping[str, str]) -> Path:
+    """
+    The path that a deleted working directory had: a verb that is told its places needs no directory to stand in.
+
+    What is relative to it is not found, and said so with this path.
+    """
+    had = environ.get("PWD", "")
+    return Path(had) if os.path.isabs(had) and not os.path.isdir(had) else Path("/deleted-working-directory")
 
 
 def with_env_file(settings: Settings, path: Path) -> Settings:

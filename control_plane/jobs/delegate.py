@@ -24,6 +24,7 @@ from mam.control_plane.jobs.reports import set_aside
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, OPEN, Attempt, Job, OutboxMessage, Session
 from mam.control_plane.registry.transactions import Transaction
+from mam.control_plane.sessions import runtime
 from mam.control_plane.sessions.lookup import SessionGivenAway, SessionHasJob, SessionNotRunning, need_session
 
 BRIEF_LIMIT_BYTES = 1024 * 1024
@@ -126,12 +127,14 @@ def delegate(
     When this returns the job is in the registry and will be sent, whatever
     ends now. When it raises, nothing of it is left.
 
-    Raises: UnknownSession, SessionNotRunning, SessionBusy, JobExists, BadName.
+    Raises: UnknownSession, SessionNotRunning, SessionBusy, OtherBinding, JobExists, BadName.
     """
     mam.check_place()
     job_id = topics.check_job_id(job_id) if job_id else f"job-{secrets.token_hex(6)}"
     with mam.registry.view() as view:
-        _ready(view, session)
+        found = _ready(view, session)
+        if part is None:
+            runtime.check_binding(mam, found)
         if view.job(job_id) is not None:
             raise JobExists(job=job_id)
     folder = mam.layout.jobs / job_id

@@ -1,6 +1,7 @@
 """Free text for an agent's composer, outside of any job: it is queued, and the agent's runner delivers it."""
 
 import json
+import os
 import secrets
 import time
 from typing import NamedTuple
@@ -66,6 +67,8 @@ def queue(mam: Mam, name: str, text: str) -> str:
     """
     Queue *text* for the composer of the agent *name*; returns the id under which its delivery will be reported.
 
+    Where the caller is an agent in its pane, the text begins with its name.
+
     Raises Usage for an empty or oversized text, UnknownSession, SessionNotRunning.
     """
     if not text.strip():
@@ -79,10 +82,21 @@ def queue(mam: Mam, name: str, text: str) -> str:
         session = need_session(tx, name)
         if session.status not in LIVE:
             raise SessionNotRunning(session=name, status=session.status)
+        sender = _sender(mam, tx)
+        if sender not in ("", name):
+            text = f"[from {sender}] {text}"
         data = json.dumps({"prompt": text, "deliver_within_s": max(1, round(mam.settings.deliver_within_s))})
         tx.put(OutboxMessage(send_id, name, "say", send_id, 1, session.incarnation, data, now_ms()))
     spool.wake(mam.layout.monitor_wake)
     return send_id
+
+
+def _sender(mam: Mam, view: View) -> str:
+    """The agent of this control root in whose pane the caller runs; empty for a person, or an agent from elsewhere."""
+    environ = mam.settings.environ
+    name, root = environ.get("MAM_SESSION", ""), environ.get("WORKSPACE_ROOT", "")
+    own = root and os.path.realpath(root) == os.path.realpath(mam.layout.root)
+    return name if name and own and view.session(name) is not None else ""
 
 
 def send(mam: Mam, name: str, text: str, *, say: Progress = silent) -> Delivered:

@@ -49,6 +49,8 @@ class Tmux:
         # In one call, since a program that ends at once would take its pane along. Hooks of the user's may have
         # opened another pane meanwhile, so the first one is named.
         command += [";", *_marks(f"={spec.name}:^.{{top-left}}", spec.tag)]
+        # Whoever is attached when it ends must not find himself in the pane of another agent.
+        command += [";", "set-option", "-t", f"={spec.name}:", "detach-on-destroy", "on"]
         command += [";", "set-option", "-gu", "update-environment", ";", "set-option", "-s", "exit-empty", "on"]
         done = self._run(*command, env=environ)
         pane_id = done.stdout.split("\t", 1)[0].strip()

@@ -126,12 +126,12 @@ class Elsewhere:
         left = {name for name in BINDING[1:] if Path(told[name]).is_file() or [*Path(told[name]).glob("*")]}
         return left | {name for name in BINDING if watching.get(name) == told[name]}
 
-    def refuses(self, verb: str, told: dict[str, str]) -> set[str]:
+    def refuses(self, told: dict[str, str], *verb: str) -> set[str]:
         """Which variables a verb compares with the row of the agent `w`, which was made as *told*."""
         found = set()
         for name in BINDING:
             differs = {**told, name: str(self.home if name == "WORKSPACE_ROOT" else self.folder / "differs")}
-            said = self.root.mam("agent", verb, "w", "--json", env=differs, cwd=self.folder)
+            said = self.root.mam(*verb, "--json", env=differs, cwd=self.folder, stdin="do it")
             if said.code == 2 and (said.error["code"] == "unknown_session" or name in said.error["message"]):
                 found.add(name)
         return found
@@ -154,7 +154,7 @@ def test_the_table_of_variables_in_the_docs_is_what_the_verbs_do(root: Root, tmp
 
 def _drive_all(root: Root, other: Elsewhere, home: Path) -> dict[str, set[str]]:
     """Which variables each verb was seen to follow; called in the first control root, which stays empty."""
-    seen, told = {}, {verb: other.variables(verb) for verb in ("create", "up", "delegate", "wait", "look", "loop")}
+    seen, told = {}, {verb: other.variables(verb) for verb in ("create", "up", "wait", "look", "loop")}
     hang = other.folder / "hang.json"
     hang.write_text(json.dumps([{"started": {}}, {"hang": {}}]), "utf-8")
     create = ["--agent", "scripted", "--role", "creator,reviewer", "--", "--script", str(hang)]
@@ -172,17 +172,17 @@ def _drive_all(root: Root, other: Elsewhere, home: Path) -> dict[str, set[str]]:
     assert root.mam("up", env=told["up"], cwd=home).code == 0
     seen["up"] = other.followed(told["up"])
     other.down()
-    delegate = ["job", "delegate", "--to", "w", "--brief", "-", "--json"]
-    job = root.mam(*delegate, env=told["delegate"], cwd=home, stdin="do it").json["id"]
-    seen["job delegate"] = other.followed(told["delegate"])
+    delegate = ["job", "delegate", "--to", "w", "--brief", "-"]
+    seen["job delegate"] = other.refuses(told["create"], *delegate)
+    job = root.mam(*delegate, "--json", env=told["create"], cwd=home, stdin="do it").json["id"]
     until(lambda: root.job(job).state == "running")
     other.down()
     assert root.mam("job", "wait", job, "--timeout", "5", env=told["wait"], cwd=home).code == 4
     seen["job wait"] = other.followed(told["wait"])
     other.down()
 
-    seen["agent stop"] = other.refuses("stop", told["create"])
-    seen["agent resume"] = other.refuses("resume", told["create"])
+    seen["agent stop"] = other.refuses(told["create"], "agent", "stop", "w")
+    seen["agent resume"] = other.refuses(told["create"], "agent", "resume", "w")
     other.down()
 
     tree = other.folder / "tree"

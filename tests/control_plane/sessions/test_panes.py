@@ -99,6 +99,26 @@ class TestOwnSettings:
         else:
             panes.await_dead(pane)  # or it was opened, and is seen dead at once
 
+    def test_a_person_who_is_attached_when_an_agent_ends_lands_in_no_other_agents_pane(self, panes: Panes) -> None:
+        self.use(panes, "set -g detach-on-destroy off")
+        ending, _ = panes.open("cat", name="one"), panes.open("cat", name="other")
+        command = panes.mux.attach_command(ending.id)
+        assert command is not None
+        ours, theirs = os.openpty()
+        with subprocess.Popen(
+            command, stdin=theirs, stdout=theirs, stderr=theirs, env={**panes.environ, "TERM": "xterm"}
+        ) as client:
+            listing = ["tmux", "-L", panes.server, "list-clients"]
+            until(lambda: subprocess.run(listing, capture_output=True, text=True).stdout, what="the person is attached")
+
+            panes.mux.close(ending.id, ending.tag)
+            try:
+                assert client.wait(20) == 0
+            finally:
+                client.kill()
+        os.close(ours)
+        os.close(theirs)
+
     def test_an_agent_under_such_a_configuration_is_not_registered(self, tmux_root: Root) -> None:
         config = tmux_root.path / "own.conf"
         config.write_text("set-hook -g after-new-session 'kill-session'\n")
