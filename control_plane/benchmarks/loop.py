@@ -69,7 +69,7 @@ def _costs(commits: int, rounds: int, reviewers: Sequence[int]) -> list[_Cost]:
     with suite.place(MAM_MUX="headless") as mam:
         folder = mam.layout.root
         _history(folder, commits)
-        create.make(mam.layout)
+        create.make(mam.layout, mam.settings.environ)
         monitor_process.ensure(mam)
         tree = Path(worktrees.prepare(mam, worktrees.WorktreeRequest("bench", venv=False)).path)
         (tree / "new.py").write_text("print('new')\n", "utf-8")

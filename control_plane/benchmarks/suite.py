@@ -53,7 +53,7 @@ def place(**environ: str) -> Generator[Mam]:
         values = {k: v for k, v in settings.environ.items() if not k.startswith("MAM_") and k not in config.BINDING}
         settings = config.Settings({**values, **environ}, {**values, **environ}, path)
         mam = Mam(settings, layouts.layout(settings, str(path)), by="bench")
-        create.make(mam.layout, in_git=False)
+        create.make(mam.layout, mam.settings.environ, in_git=False)
         try:
             yield mam
         finally:

@@ -28,6 +28,7 @@ VERBS: dict[str, tuple[str, str]] = {
     "init": ("root", "make this repository a control root"),
     "up": ("root", "start broker and monitor, or find them running"),
     "down": ("root", "end monitor and broker; agents and their work stay"),
+    "trust": ("trust", "let mam obey a file of the work tree, as .mam.env, until it changes"),
     "demo": ("demo", "watch the main job run in a temporary repository"),
     "doctor": ("doctor", "what is broken, what is not yet, what is fine; --fix repairs"),
     "status": ("show", "agents, open jobs and findings at a glance"),

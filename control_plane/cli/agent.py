@@ -145,6 +145,7 @@ def _attach(words: list[str]) -> int:
 
     args = verb(words, 2, "mam agent attach writer", "show an agent's pane (tmux: Ctrl-b d leaves it)", _name)
     mam = Mam.open(root=args.root)
+    mam.check_place()
     with mam.registry.view() as view:
         session = need_session(view, args.name)
     mux = runtime.multiplexer(mam, session)

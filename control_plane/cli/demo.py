@@ -70,7 +70,7 @@ def _make_root(folder: Path) -> Mam:
     values = {k: v for k, v in first.values.items() if not k.startswith("MAM_") and k not in config.BINDING}
     settings = config.Settings(values, values, folder)
     mam = Mam(settings, layouts.layout(settings, str(folder)), by="demo")
-    create.make(mam.layout)
+    create.make(mam.layout, mam.settings.environ)
     return mam
 
 

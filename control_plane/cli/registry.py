@@ -6,6 +6,7 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import FileRefused
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
 from mam.control_plane.config import settings as config
+from mam.control_plane.control_root import foreign
 from mam.control_plane.control_root.context import Mam
 
 
@@ -44,6 +45,7 @@ def _rebuild(words: list[str]) -> int:
     describe = "make a lost or damaged registry again from audit.jsonl; the old one is set aside"
     args = verb(words, 2, "mam down && mam registry rebuild", describe, build)
     mam = Mam.open(root=args.root)
+    foreign.check_tracked(mam.layout, mam.settings.environ)
     done = rebuild.rebuild(mam.layout, past_damage=args.past_damage, say=say)
     sessions_yaml.write(mam)
     lines = [f"rebuilt from {done.rows} changes and {done.events} events ({done.salvaged} only in the old database)"]
@@ -72,6 +74,7 @@ def _import(words: list[str]) -> int:
 
     args = verb(words, 2, "mam registry import", "take edited roles from agent-sessions.yaml; all or none", build)
     mam = Mam.open(root=args.root)
+    foreign.check_tracked(mam.layout, mam.settings.environ)
     path = Path(config.absolute(args.file, mam.settings.cwd)) if args.file else mam.layout.sessions_yaml
     changed = sessions_yaml.take(mam, path)
     emit(args, {"changed": changed}, f"changed: {', '.join(changed) or 'nothing'}")

@@ -36,7 +36,7 @@ def _init(words: list[str]) -> int:
     if not wanted and not args.no_git:
         folder = git.main_checkout(folder)
     mam = Mam(settings, layouts.layout(settings, str(folder)), by="init")
-    made = create.make(mam.layout, in_git=not args.no_git)
+    made = create.make(mam.layout, mam.settings.environ, in_git=not args.no_git)
     if args.moved or args.copied:
         (relocate.moved if args.moved else relocate.copied)(mam)
         mam = Mam(settings, mam.layout, by="init")  # what it remembers of the old place is wrong now

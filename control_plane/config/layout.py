@@ -151,9 +151,23 @@ def find_root(settings: Settings, root_flag: str | None = None) -> Path:
         what = f"the working directory {settings.cwd} is gone"
         raise Usage(what=what, hint="cd to a directory that exists, or name the control root with --root")
     found = checkout_of(settings.cwd)
-    if found is not None and any((found / ".mam" / name).exists() for name in ("registry.db", "audit.jsonl")):
+    if found is not None and _is_made(found):
         return found  # also where the database was lost: every verb then names `mam registry rebuild`
     raise NoControlRoot(cwd=str(settings.cwd))
+
+
+def root_of(path: Path, settings: Settings, root_flag: str | None = None) -> Path:
+    """
+    Return the control root that reads the file at *path*: that of --root, else the one around it, else as `find_root`.
+
+    Raises as `layout` does.
+    """
+    around = checkout_of(path.parent)
+    return around if not root_flag and around and _is_made(around) else find_root(settings, root_flag)
+
+
+def _is_made(root: Path) -> bool:
+    return any((root / ".mam" / name).exists() for name in ("registry.db", "audit.jsonl"))
 
 
 def checkout_of(folder: Path) -> Path | None:

@@ -129,7 +129,7 @@ def absolute(value: str, cwd: Path) -> Path:
 
 
 def load(environ: Mapping[str, str] | None = None, cwd: Path | None = None) -> Settings:
-    """Read the environment, once a process. `with_env_file` adds `.mam.env` when the control root is known."""
+    """Read the environment, once a process. `env_file.add` adds `.mam.env` when the control root is known."""
     source = dict(os.environ if environ is None else environ)
     source["PATH"] = source.get("PATH") or os.defpath  # agents in panes need at least a shell
     return Settings(source, source, cwd or _working_directory(source))
@@ -154,34 +154,3 @@ def _gone(environ: Mapping[str, str]) -> Path:
     """
     had = environ.get("PWD", "")
     return Path(had) if os.path.isabs(had) and not os.path.isdir(had) else Path("/deleted-working-directory")
-
-
-def with_env_file(settings: Settings, path: Path) -> Settings:
-    """Add what the file at *path* says; the environment goes before it. Raises Usage for an unreadable file."""
-    try:
-        text = path.read_text("utf-8")
-    except FileNotFoundError:
-        return settings
-    except (OSError, UnicodeDecodeError) as error:
-        raise Usage(what=f"{path} cannot be read: {error}", hint="repair it, or unset MAM_ENV_FILE") from error
-    said = _parse(text, path)
-    for name in PATHS & said.keys():
-        if said[name]:
-            said[name] = str(absolute(said[name], path.parent))  # the file means the same in every directory
-    return settings._replace(values={**said, **settings.values})
-
-
-def _parse(text: str, path: Path) -> dict[str, str]:
-    found = {}
-    for number, line in enumerate(text.splitlines(), 1):
-        line = line.strip().removeprefix("export ").strip()
-        if not line or line.startswith("#"):
-            continue
-        name, equals, value = line.partition("=")
-        name, value = name.strip(), value.strip()
-        if not equals or not name.isidentifier():
-            raise Usage(what=f"{path}:{number} is not NAME=value", hint="see .mam.env.example")
-        if len(value) >= 2 and value[0] == value[-1] and value[0] in "\"'":
-            value = value[1:-1]
-        found[name] = value
-    return found

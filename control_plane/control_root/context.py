@@ -8,10 +8,12 @@ from functools import cached_property
 from pathlib import Path
 
 from mam.broker.errors import MamError
+from mam.control_plane.config import env_file as env_files
 from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 from mam.control_plane.config.layout import Layout
 from mam.control_plane.config.settings import Settings
+from mam.control_plane.control_root import foreign
 from mam.control_plane.registry.database import none_at
 from mam.control_plane.registry.transactions import Registry
 
@@ -39,12 +41,16 @@ class Mam:
 
     @classmethod
     def open(cls, *, root: str | None = None, jobs: str | None = None, by: str = "cli") -> "Mam":
-        """Find the control root and read its settings. The registry is not opened. Raises NoControlRoot, Usage."""
+        """
+        Find the control root and read its settings. The registry is not opened.
+
+        Raises NoControlRoot, Usage, and Untrusted for a `.mam.env` that may not be obeyed.
+        """
         first = config.load()
-        env_file = layouts.layout(first, root, jobs).env_file
-        settings = config.check(config.with_env_file(first, env_file))
+        named = layouts.layout(first, root, jobs)
+        settings = config.check(env_files.add(first, named.env_file, named.root))
         # The layout is made again, since `.mam.env` may name other places for jobs, logs and sessions.
-        return cls(settings, layouts.layout(settings, root, jobs)._replace(env_file=env_file), by=by)
+        return cls(settings, layouts.layout(settings, root, jobs)._replace(env_file=named.env_file), by=by)
 
     def meta(self, name: str) -> str:
         """Return a fixed fact of this control root: fingerprint, control_root, slug. Raises NoRegistry."""
@@ -63,10 +69,17 @@ class Mam:
         return self.meta("fingerprint")
 
     def check_place(self) -> None:
-        """Raise Moved where the registry lies elsewhere than where it was made."""
-        made_at = self.meta("control_root")
-        if Path(made_at).resolve() != self.layout.root.resolve():
-            raise Moved(root=str(self.layout.root), made_at=made_at)
+        """
+        Raise Moved where the registry lies elsewhere than where it was made. Every verb that acts calls this first.
+
+        Raises Tracked where the registry came with the repository, and FileRefused where the print of the sessions
+        would replace a file of others.
+        """
+        foreign.check_tracked(self.layout, self.settings.environ)
+        foreign.check_sessions_file(self.layout)
+        made_at = Path(self.meta("control_root"))
+        if not made_at.is_absolute() or made_at.resolve() != self.layout.root.resolve():
+            raise Moved(root=str(self.layout.root), made_at=str(made_at))
 
     @cached_property
     def command(self) -> str:

@@ -4,6 +4,7 @@ import hashlib
 import os
 import re
 import secrets
+from collections.abc import Mapping
 from pathlib import Path
 
 from mam.broker.envelope import keys
@@ -11,6 +12,7 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import FileRefused
 from mam.control_plane.config import filesystems
 from mam.control_plane.config.layout import Layout
+from mam.control_plane.control_root import foreign
 from mam.control_plane.registry.transactions import Registry
 from mam.wrappers.git import command as git
 from mam.wrappers.git import dotgit
@@ -25,12 +27,14 @@ def fingerprint(root: Path, salt: str) -> str:
     return hashlib.sha256(f"{root}\0{salt}".encode() if salt else str(root).encode()).hexdigest()[:12]
 
 
-def make(layout: Layout, *, in_git: bool = True) -> bool:
+def make(layout: Layout, environ: Mapping[str, str], *, in_git: bool = True) -> bool:
     """
     Make the control root, or repair what is missing in an old one. Returns whether it was new.
 
-    Raises NoRepository, NetworkFileSystem, and FileRefused where `.mam` cannot be used, or has lost its registry.
+    Raises NoRepository, NetworkFileSystem, Tracked, and FileRefused where `.mam` cannot be used, or has lost its
+    registry.
     """
+    foreign.check_tracked(layout, environ)
     if in_git and dotgit.own_dir(layout.root) is None:
         git.top(layout.root)  # raises NoRepository; at the top of a repository it is not needed
     _own_folder(layout.mam)

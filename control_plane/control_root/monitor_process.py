@@ -15,7 +15,10 @@ from mam.control_plane.registry import database
 from mam.wrappers import process
 
 # The variables that the monitor inherits: enough to find programs and files, and nothing of a pane or an agent.
-_PASSED_ON = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ", "USER", "LOGNAME", "SSL_CERT_FILE")
+_PASSED_ON = (
+    *("PATH", "HOME", "XDG_STATE_HOME", "LANG", "LC_ALL", "LC_CTYPE", "TMPDIR", "TZ", "USER", "LOGNAME"),
+    "SSL_CERT_FILE",
+)
 _OWN_TO_A_PANE = ("MAM_SESSION", "MAM_SESSION_KEY_FILE", "MAM_SPOOL", "MAM_PANE", "MAM_VERSION")
 SAYS_WITHIN_S = 5.0  # within this, a monitor that starts or whose state was damaged says who it is
 

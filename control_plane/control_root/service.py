@@ -75,7 +75,7 @@ def uninstall(service: Service) -> bool:
 def _systemd(mam: Mam, home: Path, name: str) -> Service:
     # systemd reads $ as a variable in commands only.
     command = " ".join(_systemd_word(word).replace("$", "$$") for word in _command(mam))
-    environment = "".join(f"Environment={_systemd_word(f'{k}={v}')}\n" for k, v in mam.layout.binding().items())
+    environment = "".join(f"Environment={_systemd_word(f'{k}={v}')}\n" for k, v in _environment(mam).items())
     text = f"""[Unit]
 Description=MAM monitor of {mam.layout.root.name}
 
@@ -105,7 +105,7 @@ def _launchd(mam: Mam, home: Path, name: str) -> Service:
     content = {
         "Label": label,
         "ProgramArguments": _command(mam),
-        "EnvironmentVariables": dict(mam.layout.binding()),
+        "EnvironmentVariables": _environment(mam),
         "WorkingDirectory": str(mam.layout.root),
         "RunAtLoad": True,
         "KeepAlive": {"SuccessfulExit": False},
@@ -117,3 +117,9 @@ def _launchd(mam: Mam, home: Path, name: str) -> Service:
 
 def _command(mam: Mam) -> list[str]:
     return [mam.command, "monitor", "run", "--root", str(mam.layout.root)]
+
+
+def _environment(mam: Mam) -> dict[str, str]:
+    """The binding, and where the user's state lies if it was moved: what the user trusts is looked up there."""
+    state = mam.settings.environ.get("XDG_STATE_HOME")
+    return {**mam.layout.binding(), **({"XDG_STATE_HOME": state} if state else {})}

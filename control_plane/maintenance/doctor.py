@@ -106,7 +106,7 @@ def _shield(mam: Mam) -> Iterator[Diagnosis]:
     else:
 
         def remake() -> None:
-            create.make(mam.layout)
+            create.make(mam.layout, mam.settings.environ)
 
         yield Diagnosis("git", "broken", ".mam is not excluded or not shielded from `git clean`", "mam init", remake)
 

@@ -147,7 +147,7 @@ def copied(mam: Mam) -> None:
             tx.put(replace(loop, outcome="cancelled", detail="this control root is a copy", ended_at=now_ms()))
     if dotgit.own_dir(mam.layout.root) is not None:
         git_worktrees.forget_foreign(mam.layout.root)
-    make(mam.layout, in_git=False)
+    make(mam.layout, mam.settings.environ, in_git=False)
 
 
 def _check_copy(mam: Mam) -> None:

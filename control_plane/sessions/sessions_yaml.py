@@ -17,12 +17,11 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host import atomic_files
 from mam.broker.host.atomic_files import Durability
+from mam.control_plane.control_root import foreign
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import Session
 from mam.control_plane.sessions.lookup import need_session
-
-HEADER = "# written by mam; to change a role, edit it here and run: mam registry import {path}\n"
 
 
 class ImportRefused(MamError):
@@ -116,15 +115,22 @@ def generation(view: View) -> int:
 
 
 def write(mam: Mam) -> None:
-    """Print the file under the writers' lock, so that an older print never replaces a newer one. Raises OSError."""
+    """
+    Print the file under the writers' lock, so that an older print never replaces a newer one.
+
+    Raises OSError, and FileRefused where the file is not such a print.
+    """
     path = mam.layout.sessions_yaml
+    foreign.check_sessions_file(mam.layout)
     with mam.registry.locked(), mam.registry.view() as view:
         content = {
             "generation": generation(view),
             "fingerprint": mam.fingerprint,
             "sessions": [entry(session) for session in view.sessions()],
         }
-        text = HEADER.format(path=path) + yaml.dump(content, Dumper=_Quoted, sort_keys=False, allow_unicode=True)
+        text = foreign.SESSIONS_HEADER.format(path=path) + yaml.dump(
+            content, Dumper=_Quoted, sort_keys=False, allow_unicode=True
+        )
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         data = text.encode("utf-8", "replace")
         # Printed anew when it differs. Other users may read it where it was put outside of `.mam`.

@@ -57,7 +57,14 @@ class Root:
     def make(self) -> None:
         """Make the repository, and in it what `mam init` makes."""
         repository(self.path)
-        create.make(self.parts.layout)
+        create.make(self.parts.layout, self.parts.settings.environ)
+
+    def settings_file(self, text: str) -> Path:
+        """Write `.mam.env` and trust it, as its user does."""
+        path = self.path / ".mam.env"
+        path.write_text(text, "utf-8")
+        assert self.mam("trust", str(path)).code == 0
+        return path
 
     def mam(self, *words: str, cwd: Path | None = None, env: Mapping[str, str] | None = None, **more: Any) -> Said:
         """Run `mam` in this control root, or in *cwd*; see `run_mam`."""

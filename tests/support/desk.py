@@ -29,7 +29,7 @@ class Desk:
         environ = {"PATH": "/usr/bin:/bin", "HOME": str(folder)}
         settings = config.Settings(environ, environ, folder)
         self.mam = Mam(settings, layouts.layout(settings, str(folder)), by="test")
-        create.make(self.mam.layout, in_git=False)
+        create.make(self.mam.layout, self.mam.settings.environ, in_git=False)
         self.clock = now_ms()
         self.keyring = Keyring(self.mam.layout)
         self.inbox = Inbox(self.mam.registry, self.keyring, clock=lambda: self.clock)

@@ -68,7 +68,7 @@ def test_a_control_root_on_a_network_file_system_is_refused_with_the_reason_and_
 
     for attempt in (
         lambda: loop_locks.held(desk.mam, "loop-1").__enter__(),
-        lambda: create.make(desk.mam.layout, in_git=False),
+        lambda: create.make(desk.mam.layout, desk.mam.settings.environ, in_git=False),
     ):
         with pytest.raises(NetworkFileSystem) as caught:
             attempt()

@@ -34,7 +34,7 @@ def test_a_fingerprint_is_twelve_hex_of_the_path_and_a_salt() -> None:
 def test_the_fingerprint_is_drawn_once_and_survives_a_second_init(desk: Desk) -> None:
     before = desk.mam.fingerprint
 
-    assert create.make(desk.mam.layout, in_git=False) is False
+    assert create.make(desk.mam.layout, desk.mam.settings.environ, in_git=False) is False
     assert Mam(desk.mam.settings, desk.mam.layout, by="test").fingerprint == before
 
 
@@ -42,7 +42,7 @@ def test_init_in_a_directory_without_git_is_refused_and_makes_nothing(tmp_path: 
     layout = layouts.layout(at(tmp_path), str(tmp_path))
 
     with pytest.raises(NoRepository) as caught:
-        create.make(layout)
+        create.make(layout, {})
     assert caught.value.exit_code == 2
     assert not layout.mam.exists()
 
@@ -60,7 +60,7 @@ def test_a_file_in_the_place_of_mam_is_refused(tmp_path: Path) -> None:
     (tmp_path / ".mam").write_text("mine")
 
     with pytest.raises(FileRefused):
-        create.make(layouts.layout(at(tmp_path), str(tmp_path)), in_git=False)
+        create.make(layouts.layout(at(tmp_path), str(tmp_path)), {}, in_git=False)
     assert (tmp_path / ".mam").read_text() == "mine"
 
 
@@ -69,7 +69,7 @@ def test_a_link_to_somebody_elses_folder_is_refused(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "geteuid", lambda: 12345)
 
     with pytest.raises(FileRefused, match="belongs to user"):
-        create.make(layouts.layout(at(tmp_path), str(tmp_path)), in_git=False)
+        create.make(layouts.layout(at(tmp_path), str(tmp_path)), {}, in_git=False)
 
 
 def test_git_clean_and_stash_leave_the_control_root_alone(root: Root) -> None:

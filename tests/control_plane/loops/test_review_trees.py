@@ -61,7 +61,7 @@ def test_a_control_root_leaves_the_benches_of_another_alone_that_shares_its_fold
         environ = {"PATH": "/usr/bin:/bin", "HOME": str(tmp_path), "MAM_WORKTREES_DIR": str(tmp_path / "trees")}
         settings = config.Settings(environ, environ, tmp_path / name)
         mams.append(Mam(settings, layouts.layout(settings, str(tmp_path / name)), by="test"))
-        create.make(mams[-1].layout, in_git=False)
+        create.make(mams[-1].layout, mams[-1].settings.environ, in_git=False)
     bench = an_old_bench(mams[0], "loop-1a2b3c4d")
     with mams[0].registry.transaction() as tx:
         tx.put(a_loop("loop-1a2b3c4d"))

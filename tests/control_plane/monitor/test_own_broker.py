@@ -78,7 +78,7 @@ def test_the_password_of_ones_own_broker_comes_from_a_private_place(
         lines.append(f"MAM_BROKER_PASSWORD_FILE={secret}")
     else:
         lines.append("MAM_BROKER_PASSWORD='s3cret-canary'")
-    (root.path / ".mam.env").write_text("\n".join(lines) + "\n")
+    root.settings_file("\n".join(lines) + "\n")
     root.agent()
 
     assert root.mam("job", "wait", root.delegate(), "--timeout", "30").code == 0

@@ -247,7 +247,7 @@ def test_init_does_not_begin_anew_over_a_lost_registry(busy: Desk) -> None:
         pass
     assert "mam registry rebuild" in lost.value.remedy and "mam init" not in lost.value.remedy
     with pytest.raises(FileRefused, match="lost its registry"):
-        create.make(busy.mam.layout, in_git=False)
+        create.make(busy.mam.layout, busy.mam.settings.environ, in_git=False)
     assert not busy.mam.layout.database.exists()
 
 

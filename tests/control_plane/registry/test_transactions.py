@@ -203,7 +203,7 @@ def test_two_inits_at_once_agree_on_one_fingerprint(tmp_path: Path) -> None:
     program = (
         "import sys; from pathlib import Path; from mam.control_plane.control_root import create as root;"
         "from mam.control_plane.config import layout as layouts; from mam.control_plane.config import settings as c;"
-        "p = Path(sys.argv[1]); s = c.Settings({}, {}, p); root.make(layouts.layout(s, str(p)), in_git=False)"
+        "p = Path(sys.argv[1]); s = c.Settings({}, {}, p); root.make(layouts.layout(s, str(p)), {}, in_git=False)"
     )
     children = [subprocess.Popen([sys.executable, "-c", program, str(folder)]) for _ in range(6)]
 
