@@ -1,5 +1,6 @@
 """The agents by name: MAM's own in one typed table, others by the entry-point group `mam.agents`."""
 
+import shutil
 from importlib import metadata
 
 from mam.agents import claude, codex, command, grok, opencode, scripted
@@ -17,6 +18,9 @@ AGENTS: dict[str, AgentCli] = {
     "opencode": opencode,
     "scripted": scripted,
 }
+
+
+OWN_PROGRAM = ("claude", "codex", "grok", "opencode")  # kinds that are called as their program is
 
 
 class UnknownAgent(MamError):
@@ -56,6 +60,11 @@ def find(name: str) -> Adapter:
         if point.name == name:
             return _load(point)
     raise UnknownAgent(name=name, known=", ".join(names()))
+
+
+def on_path(path: str) -> list[str]:
+    """Return the kinds whose own program is in a folder of *path* (as PATH); a command of one's own is none of them."""
+    return [kind for kind in OWN_PROGRAM if shutil.which(kind, path=path)]
 
 
 def names() -> list[str]:

@@ -30,14 +30,24 @@ def fold(text: str, columns: int | None, *, indent: str = "") -> str:
     """
     if columns is None:
         return text
-    lines, line = [], ""
-    for word in text.split(" "):
+    lines: list[str] = []
+    line, *words = text.split(" ")
+    for word in words:
         if line.strip() and width(line) + 1 + width(word) > columns:
             lines.append(line)
             line = indent + word
         else:
-            line = f"{line} {word}" if line or lines else word
+            line = f"{line} {word}"
     return "\n".join([*lines, line])
+
+
+def cut(text: str, columns: int, *, keep_end: bool = False) -> str:
+    """Return *text* in at most *columns* columns: an ellipsis stands for its end, or with *keep_end* its beginning."""
+    if width(text) <= columns:
+        return text
+    while text and width(text) >= columns:
+        text = text[1:] if keep_end else text[:-1]
+    return f"…{text}" if keep_end else f"{text}…"
 
 
 def width(text: str) -> int:

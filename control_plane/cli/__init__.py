@@ -16,7 +16,8 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from mam.broker.errors import MamError, Usage
-from mam.broker.host import fault_points
+from mam.broker.host import fault_points, terminal
+from mam.broker.host.text import fold
 from mam.broker.version import VERSION
 from mam.control_plane.config import settings as config
 
@@ -129,7 +130,10 @@ def _run(words: list[str]) -> int:
     elif name in INTERNAL:
         module = INTERNAL[name]
     else:
-        raise Usage(what=f"there is no verb {name!r}", hint="`mam --help` lists them")
+        from mam.control_plane.cli.spelling import meant
+
+        near = meant(name, VERBS, "mam ")
+        raise Usage(what=f"there is no verb {name!r}", hint=f"{near}`mam --help` lists them")
     if name in TEMPORARY:
         signal.signal(signal.SIGTERM, _interrupt)
     fault_points.arm(config.load().text("MAM_FAULT"), _role(words))
@@ -151,8 +155,9 @@ def _role(words: list[str]) -> str:
 
 def _help() -> str:
     lines = ["usage: mam VERB …   (each has --help and --json)", ""]
-    lines += [f"  {name:<10} {text}" for name, (_, text) in VERBS.items()]
-    return "\n".join([*lines, "", EXIT_CODES])
+    columns = terminal.columns(sys.stdout)
+    lines += [fold(f"  {name:<10} {text}", columns, indent=" " * 13) for name, (_, text) in VERBS.items()]
+    return "\n".join([*lines, "", fold(EXIT_CODES.replace("\n", " "), columns) if columns else EXIT_CODES])
 
 
 def _show(code: str, message: str, remedy: str, data: dict[str, object], *, as_json: bool) -> None:

@@ -7,6 +7,7 @@ import sys
 from mam.broker.errors import Usage
 from mam.broker.host.text import clean, clean_lines
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
+from mam.control_plane.cli.output import shown_table
 from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
@@ -112,12 +113,13 @@ def _open(args: argparse.Namespace, cwd: str | None) -> Mam:
 
 def _list(words: list[str]) -> int:
     args = verb(words, 2, "mam agent list", "all agents", add_root)
-    with Mam.open(root=args.root).registry.view() as view:
+    mam = Mam.open(root=args.root)
+    with mam.registry.view() as view:
         sessions = view.sessions()
         busy = {job.session: job for job in view.open_jobs()}
-    rows = [tables.agent_row(session, busy.get(session.name)) for session in sessions]
+    rows = [tables.agent_row(session, busy.get(session.name), str(mam.layout.root)) for session in sessions]
     data = [tables.session_data(session) for session in sessions]
-    emit(args, data, tables.table(tables.SESSION_HEADER, rows) if rows else "no agents yet: mam agent create")
+    emit(args, data, shown_table(tables.SESSION_HEADER, rows) if rows else "no agents yet: mam agent create")
     return 0
 
 

@@ -7,9 +7,9 @@ from mam.agents import catalog, contract, samples
 from mam.agents.protocol import Screen
 from mam.broker.errors import Usage
 from mam.control_plane.cli.base import Parser, add_root, emit, verb
+from mam.control_plane.cli.output import shown_table
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.explain import tables
 from mam.control_plane.sessions import runtime
 from mam.control_plane.sessions.lookup import need_session
 
@@ -30,7 +30,7 @@ def check(words: list[str]) -> int:
     with tempfile.TemporaryDirectory(prefix="mam-check-") as folder:
         results = contract.run(adapter, Path(folder), found)
     failed = [result for result in results if result.outcome == "failed"]
-    text = tables.table(HEADER, [(result.check, result.outcome, result.why) for result in results])
+    text = shown_table(HEADER, [(result.check, result.outcome, result.why) for result in results])
     said = f"{args.kind}: {len(failed)} of {len(results)} checks failed" if failed else f"{args.kind}: fit"
     data = {"kind": args.kind, "fit": not failed, "samples": len(found), "checks": [each._asdict() for each in results]}
     emit(args, data, f"{text}\n\n{said}")

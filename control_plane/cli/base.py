@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import Usage
+from mam.broker.host import terminal
+from mam.broker.host.text import fold
 
 if TYPE_CHECKING:
     from mam.control_plane.control_root.context import Mam
@@ -28,7 +30,9 @@ class Parser(argparse.ArgumentParser):
 def verb(
     words: list[str], count: int, example: str, describe: str, build: Callable[[Parser], None]
 ) -> argparse.Namespace:
-    """Parse the words behind a verb of *count* words."""
+    """Parse the words behind a verb of *count* words. Raises Described where its noun's help asks what it is for."""
+    if words[count:] == [DESCRIBE]:
+        raise Described(describe)
     parser = Parser("mam " + " ".join(words[:count]), example, description=describe)
     build(parser)
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -64,6 +68,21 @@ def emit(args: argparse.Namespace, data: object, text: str) -> None:
     print(json.dumps(data, default=str, ensure_ascii=False) if args.json else text, flush=True)
 
 
+DESCRIBE = "\0describe"  # a word that no person can type
+
+
+class Described(Exception):
+    """What a verb is for, as its own parser says it."""
+
+
+def _described(run: Callable[[list[str]], int], noun: str, name: str) -> str:
+    try:
+        run([noun, name, DESCRIBE])
+    except Described as said:
+        return str(said)
+    return ""
+
+
 def choose(words: list[str], table: Mapping[str, Callable[[list[str]], int]], describe: str, others: str = "") -> int:
     """Run the verb of a noun; *others* are named in its help as well. Raises Usage for one that is not there."""
     noun = words[0]
@@ -71,10 +90,17 @@ def choose(words: list[str], table: Mapping[str, Callable[[list[str]], int]], de
         return table[words[1]](words)
     listed = ", ".join(table)
     if len(words) > 1 and words[1] in ("-h", "--help"):
-        print(f"usage: mam {noun} VERB …\n\n{describe}\n\nverbs: {listed}" + (f"\n{others}" if others else ""))
+        lines = [f"usage: mam {noun} VERB …   (each has --help and --json)", "", describe, ""]
+        columns = terminal.columns(sys.stdout)
+        told = (f"  {name:<10} {_described(run, noun, name)}" for name, run in table.items())
+        lines += [fold(line, columns, indent=" " * 13) for line in told]
+        print("\n".join([*lines, *(["", fold(others, columns)] if others else [])]))
         return 0
     what = f"there is no verb {words[1]!r} of `mam {noun}`" if len(words) > 1 else f"`mam {noun}` needs a verb"
-    raise Usage(what=what, hint=f"one of: {listed}")
+    from mam.control_plane.cli.spelling import meant
+
+    near = meant(words[1], table) if len(words) > 1 else ""
+    raise Usage(what=what, hint=f"{near}one of: {listed}")
 
 
 def check_seconds(option: str, value: float, usual: float) -> None:

@@ -11,11 +11,11 @@ from mam.agents import catalog
 from mam.broker.host.text import clean
 from mam.broker.nats import process as nats_server
 from mam.control_plane.cli.base import Parser, emit, say, verb
+from mam.control_plane.cli.output import shown_table
 from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root import create, monitor_process
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.explain import tables
 from mam.control_plane.jobs import verify
 from mam.control_plane.loops import files as loop_files
 from mam.control_plane.loops import run as loop_run
@@ -98,7 +98,7 @@ def _told(mam: Mam, args: argparse.Namespace, loop: Loop, took_s: float) -> int:
         done = [job for job in view.jobs() if job.loop == loop.id]
         verified = all(verify.verify(mam.layout, view, job.id).ok for job in done)
     log = process.run(["git", "log", "--oneline", "main"], cwd=mam.layout.root).stdout
-    lines = ["", tables.table(loop_files.ROUNDS_HEADER, loop_files.rounds_table(state))]
+    lines = ["", shown_table(loop_files.ROUNDS_HEADER, loop_files.rounds_table(state))]
     for each in sorted(Path(loop.folder).glob("round-*/verdict-*.md")):
         words = [line for line in each.read_text("utf-8").splitlines() if line.strip()]
         lines += ["", f"{each.parent.name} {each.stem}", *(f"  | {clean(line)}" for line in words[4:])]

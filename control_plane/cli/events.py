@@ -5,9 +5,9 @@ from pathlib import Path
 
 from mam.broker.errors import Usage
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
+from mam.control_plane.cli.output import shown_table
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.explain import tables
 
 
 def run(words: list[str]) -> int:
@@ -70,7 +70,7 @@ def _replay(words: list[str]) -> int:
                 bad.append([seed, played.job, played.recorded, played.replayed])
     data = {"jobs": len(tales), "orders": args.times, "delivered": delivered, "different": bad}
     told = f"{len(tales)} jobs, {args.times} orders, {delivered} deliveries: "
-    text = told + (tables.table(("SEED", "JOB", "RECORDED", "REPLAYED"), bad) if bad else "every job ended as recorded")
+    text = told + (shown_table(("SEED", "JOB", "RECORDED", "REPLAYED"), bad) if bad else "every job ended as recorded")
     emit(args, data, text)
     return 1 if bad else 0
 

@@ -11,6 +11,7 @@ from mam.broker.host import terminal
 from mam.broker.host.text import clean
 from mam.control_plane.cli import AGENT_SIDE
 from mam.control_plane.cli.base import Parser, add_older, add_root, check_seconds, choose, emit, ended_before, say, verb
+from mam.control_plane.cli.output import shown_table
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables
@@ -128,7 +129,7 @@ def _list(words: list[str]) -> int:
     args = verb(words, 2, "mam job list --open", "jobs, newest first", build)
     with _open(args).registry.view() as view:
         found = view.jobs(session=args.agent, states=OPEN if args.open else (), limit=args.limit)
-    text = tables.table(tables.JOB_HEADER, tables.job_rows(found, now_ms())) if found else "no jobs"
+    text = shown_table(tables.JOB_HEADER, tables.job_rows(found, now_ms())) if found else "no jobs"
     emit(args, [tables.job_data(job) for job in found], text)
     return 0
 

@@ -9,6 +9,7 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import Usage
 from mam.broker.host.text import clean_lines
 from mam.control_plane.cli.base import Parser, add_older, add_root, check_seconds, choose, emit, ended_before, say, verb
+from mam.control_plane.cli.output import shown_table
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables
 from mam.control_plane.registry.records import Loop
@@ -143,7 +144,7 @@ def _told(args: argparse.Namespace, mam: Mam, loop: Loop) -> int:
     state = loop_store.state_of(loop)
     code = loop_store.exit_code(loop, state)
     lines = [f"{loop.id}: {loop.outcome or loop.state}" + (f": {loop.detail}" if loop.detail else "")]
-    lines += ["", tables.table(loop_files.ROUNDS_HEADER, loop_files.rounds_table(state)), ""]
+    lines += ["", shown_table(loop_files.ROUNDS_HEADER, loop_files.rounds_table(state)), ""]
     if loop.outcome == "passed" and loop.head_sha:
         lines.append(f"passed by {', '.join(state.reviewers)}: {loop.head_sha} (base {loop.base_sha})")
     if state.promoted:
@@ -171,7 +172,7 @@ def _list(words: list[str]) -> int:
         found = view.loops(only_open=args.open)
     now = now_ms()
     rows = [tables.loop_row(loop, now, runs=loop_locks.runs(mam, loop.id)) for loop in found]
-    emit(args, [_data(loop) for loop in found], tables.table(tables.LOOP_HEADER, rows) if rows else "no loops")
+    emit(args, [_data(loop) for loop in found], shown_table(tables.LOOP_HEADER, rows) if rows else "no loops")
     return 0
 
 

@@ -1,6 +1,7 @@
 """mam monitor run · once · install · uninstall, mam broker status"""
 
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
+from mam.control_plane.cli.output import shown_table
 from mam.control_plane.control_root.context import Mam
 
 
@@ -23,7 +24,6 @@ def _run(words: list[str]) -> int:
 
 
 def _once(words: list[str]) -> int:
-    from mam.control_plane.explain import tables
     from mam.control_plane.monitor import reconcile
 
     args = verb(words, 2, "mam monitor once --json", "compare registry and world once, and change nothing", add_root)
@@ -38,7 +38,7 @@ def _once(words: list[str]) -> int:
         say(f"{mux} ({server}) did not answer: nothing is said of its panes")
     rows = [[drift.code, drift.subject, drift.text, drift.next] for drift in found]
     text = (
-        tables.table(("CODE", "SUBJECT", "WHAT", "NEXT"), rows)
+        shown_table(("CODE", "SUBJECT", "WHAT", "NEXT"), rows)
         if rows
         else "registry and world agree" + (", as far as could be looked at" if world.dark else "")
     )

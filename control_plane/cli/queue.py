@@ -1,6 +1,7 @@
 """mam queue"""
 
 from mam.control_plane.cli.base import add_root, emit, verb
+from mam.control_plane.cli.output import shown_table
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import queue, tables
 
@@ -12,10 +13,10 @@ def run(words: list[str]) -> int:
         [lease.resource, lease.holder, tables.ago(lease.since or seen.at, seen.at), "interrupted" if gone else ""]
         for lease, gone in seen.held
     ]
-    lines = [tables.table(("RESOURCE", "HOLDER", "SINCE", ""), rows)] if rows else ["nothing is held"]
+    lines = [shown_table(("RESOURCE", "HOLDER", "SINCE", ""), rows)] if rows else ["nothing is held"]
     for place in seen.waiting:
         waits = ", ".join(f"{name} of {holder}" for name, holder in place.waits_for.items()) or "its turn"
-        expected = f", about {place.expected_s:.0f} s more" if place.expected_s is not None else ""
+        expected = f", about {tables.span(place.expected_s)} more" if place.expected_s is not None else ""
         since = tables.ago(place.ticket.asked_at, seen.at)
         lines.append(f"{place.ticket.holder} waits since {since} for {waits}, {place.ahead} ahead{expected}")
     emit(args, seen.to_json(), "\n".join(lines))

@@ -1,8 +1,11 @@
 """mam init · mam up · mam down"""
 
 import contextlib
+import sys
 
 from mam.broker.errors import Usage
+from mam.broker.host import terminal
+from mam.broker.host.text import fold
 from mam.control_plane.cli.base import Parser, add_root, emit, say, verb
 from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
@@ -15,7 +18,9 @@ def run(words: list[str]) -> int:
 
 
 def _init(words: list[str]) -> int:
+    from mam.agents import catalog
     from mam.control_plane.control_root import create
+    from mam.control_plane.explain import first_steps
     from mam.control_plane.maintenance import relocate
     from mam.control_plane.worktrees import guard
     from mam.wrappers.git import command as git
@@ -47,6 +52,10 @@ def _init(words: list[str]) -> int:
         guarded = guard.guard(mam) if args.guard else guard.unguard(mam)
         data["guarded"] = guarded
         lines.append(f"guarded: {guarded or 'no'}")
+    found, start = first_steps.agent_clis(mam)
+    data["agent_clis"] = found
+    lines.append(f"agent CLIs on PATH: {', '.join(found) or 'none of ' + ', '.join(catalog.OWN_PROGRAM)}")
+    lines.append(f"next: {start}")
     emit(args, data, "\n".join(lines))
     return 0
 
@@ -72,13 +81,23 @@ def _up(words: list[str]) -> int:
 def _down(words: list[str]) -> int:
     from mam.broker.nats import process as nats_server
     from mam.control_plane.control_root import monitor_process
+    from mam.control_plane.sessions import runtime
 
     args = verb(words, 1, "mam down", "end monitor and broker; agents and their work stay", add_root)
     mam = Mam.open(root=args.root)
+    alive: list[str] = []
     with contextlib.suppress(RegistryUnusable):  # what must be made anew tells nothing, and needs the monitor's end
         mam.check_place()  # raises where this is no control root, and where broker and monitor are another one's
+        with mam.registry.view() as view:
+            alive = [session.name for session in view.sessions() if runtime.alive(session)]
     monitor = monitor_process.end(mam.layout)
     broker = nats_server.stop(mam.layout.broker)
     ended = {"monitor": monitor, "broker": broker}
-    emit(args, ended, "\n".join(f"{name}: {'ended' if was else 'did not run'}" for name, was in ended.items()))
+    lines = [f"{name}: {'ended' if was else 'did not run'}" for name, was in ended.items()]
+    if alive:
+        told = (
+            f"still running: {', '.join(alive)}; what they say is kept until `mam up`; `mam agent stop NAME` ends one"
+        )
+        lines.append(fold(told, terminal.columns(sys.stdout), indent="  "))
+    emit(args, {**ended, "agents": alive}, "\n".join(lines))
     return 0

@@ -9,6 +9,7 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.host import terminal
 from mam.broker.host.text import clean, fold
 from mam.control_plane.cli.base import Parser, add_root, emit, verb
+from mam.control_plane.cli.output import shown_table
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables
 from mam.control_plane.registry.queries import View
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 
 LOOPS_SHOWN = 10
+LAST_EVENTS = 10
 MONITOR_AWAY = "monitor does not run (mam up)"
 
 
@@ -29,8 +31,10 @@ def _status(words: list[str]) -> int:
     from mam.control_plane.explain import status
 
     args = verb(words, 1, "mam status", "agents, open jobs and findings at a glance", add_root)
-    seen = status.take(Mam.open(root=args.root))
-    emit(args, seen.to_json(), "\n".join(_lines(seen)))
+    mam = Mam.open(root=args.root)
+    seen = status.take(mam)
+    wanted = _wanted_lines(seen, colour=terminal.may_colour(sys.stdout, mam.settings.environ))
+    emit(args, seen.to_json(), "\n".join(_lines(seen) + wanted))
     return 0
 
 
@@ -40,26 +44,38 @@ def _lines(seen: "Snapshot") -> list[str]:
     lines.append(f"monitor pid {known.process.pid}, broker {known.broker}" if known else MONITOR_AWAY)
     if known and known.problem:
         lines.append(f"problem: {known.problem}")
-    agents = [tables.agent_row(session, seen.job_of(session.name)) for session in seen.sessions]
-    lines += ["", tables.table(tables.SESSION_HEADER, agents)] if agents else ["", "no agents"]
+    agents = [tables.agent_row(session, seen.job_of(session.name), seen.root) for session in seen.sessions]
+    lines += ["", shown_table(tables.SESSION_HEADER, agents)] if agents else ["", "no agents"]
     if seen.open_jobs:
-        lines += ["", tables.table(tables.JOB_HEADER, tables.job_rows(seen.open_jobs, seen.at))]
+        lines += ["", shown_table(tables.JOB_HEADER, tables.job_rows(seen.open_jobs, seen.at))]
     if seen.worktrees:
-        lines += ["", tables.table(tables.TREE_HEADER, seen.worktrees)]
+        lines += [
+            "",
+            shown_table(
+                tables.TREE_HEADER, [[*tree[:3], tables.near(tree.path, seen.root)] for tree in seen.worktrees]
+            ),
+        ]
     if seen.loops:
         rows = [tables.loop_row(each.loop, seen.at, runs=each.runs) for each in seen.loops[:LOOPS_SHOWN]]
-        lines += ["", tables.table(tables.LOOP_HEADER, rows)]
+        lines += ["", shown_table(tables.LOOP_HEADER, rows)]
     if len(seen.loops) > LOOPS_SHOWN:
         lines.append(f"… and {len(seen.loops) - LOOPS_SHOWN} more (mam loop list; mam loop archive --older 7d)")
     counts = ", ".join(f"{n} {state}" for state, n in sorted(seen.job_counts.items()))
     lines += ["", f"jobs: {counts or 'none'}"]
-    columns = terminal.columns(sys.stdout)
-    lines += [f"? {want.text(columns - 2 if columns else None)}" for want in seen.wants]
+    return lines
+
+
+def _wanted_lines(seen: "Snapshot", *, colour: bool) -> list[str]:
+    """What needs a person: questions with what answers them, and findings."""
+    columns, lines = terminal.columns(sys.stdout), []
+    for want in seen.wants:
+        lines.append(f"{terminal.alarming('?', colour=colour)} {want.text(columns - 2 if columns else None)}")
     told = {want.job for want in seen.wants}  # its finding says the same once more
     for found in seen.findings:
         if found.code != "blocked" or found.subject not in told:
             since = f"(since {tables.ago(found.since, seen.at)})"
-            lines.append(fold(f"! {found.code} {found.subject}: {clean(found.text)} {since}", columns, indent="  "))
+            text = fold(f"! {found.code} {found.subject}: {clean(found.text)} {since}", columns, indent="  ")
+            lines.append(terminal.alarming("!", colour=colour) + text[1:])
     return lines
 
 
@@ -119,9 +135,13 @@ def _scope(view: View, name: str | None) -> str | None:
 
 
 def _start(view: View, args: argparse.Namespace, scope: str | None) -> int:
-    """The event to begin behind: all of one thing, or for everything only what is new."""
+    """The event to begin behind: all of one thing, or for everything the last ones and what is new."""
     if args.since is None and (scope is not None or args.no_follow):
         return 0
+    if args.since is None:
+        last = "SELECT seq FROM events ORDER BY seq DESC LIMIT 1 OFFSET ?"
+        row = view.connection.execute(last, (LAST_EVENTS,)).fetchone()
+        return int(row[0]) if row else 0
     before = now_ms() - int((args.since or 0) * 1000)
     row = view.connection.execute("SELECT coalesce(max(seq), 0) FROM events WHERE arrived_at < ?", (before,)).fetchone()
     return int(row[0])

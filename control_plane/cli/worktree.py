@@ -1,6 +1,7 @@
 """mam worktree prepare · list · remove · commit"""
 
 from mam.control_plane.cli.base import Parser, add_root, choose, emit, say, verb
+from mam.control_plane.cli.output import shown_table
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import tables
@@ -47,10 +48,21 @@ def _list(words: list[str]) -> int:
     from mam.control_plane.worktrees import listing
 
     args = verb(words, 2, "mam worktree list", "all worktrees, as the registry and git see them", add_root)
-    found = listing.listing(Mam.open(root=args.root))
+    mam = Mam.open(root=args.root)
+    found = listing.listing(mam)
     header = ("WORKTREE", "STATE", "BRANCH", "HEAD", "AGENTS", "PATH")
-    rows = [[t.name, t.state, t.branch, t.head[:12], ", ".join(t.agents) or "-", t.path] for t in found]
-    text = tables.table(header, rows) if rows else "no worktrees yet: mam worktree prepare NAME"
+    rows = [
+        [
+            t.name,
+            t.state,
+            t.branch,
+            t.head[:12],
+            ", ".join(t.agents) or "-",
+            tables.near(str(t.path), str(mam.layout.root)),
+        ]
+        for t in found
+    ]
+    text = shown_table(header, rows) if rows else "no worktrees yet: mam worktree prepare NAME"
     emit(args, [tree._asdict() for tree in found], text)
     return 0
 

@@ -11,7 +11,7 @@ from mam.agents.screen import tail
 from mam.broker.envelope import topics
 from mam.broker.host import process_identity
 from mam.broker.host.text import clean, fold
-from mam.control_plane.explain.tables import ago
+from mam.control_plane.explain.tables import ago, span
 from mam.control_plane.jobs.attention import answered_text, answers, asked_text, waiting
 from mam.control_plane.registry.queries import View
 from mam.control_plane.registry.records import LIVE, OPEN, PRESUMED, Attempt, Job, Session
@@ -150,9 +150,9 @@ def _open_job(
     if attempt.started_at is None:
         if attempt.delivery == "unknown":
             because = "the runner ended around the paste: whether the prompt arrived is unknown"
-            return because, f"`started`, for {job.started_within_s:g} s", f"{look}; or mam job cancel {job.id}"
+            return because, f"`started`, for {span(job.started_within_s)}", f"{look}; or mam job cancel {job.id}"
         because = f"the prompt was submitted {ago(attempt.delivered_at, now.ms)}"
-        return because, f"`started`, within {job.started_within_s:g} s", look
+        return because, f"`started`, within {span(job.started_within_s)}", look
     if seen in ("asking", "dialog", "error"):
         return f"its screen is {seen}", "a person", look
     doubts = {finding.code: finding for finding in view.findings(job.id)}
@@ -166,7 +166,7 @@ def _open_job(
     because = f"it works: started {ago(attempt.started_at, now.ms)}"
     if attempt.last_note and attempt.last_progress_at:
         because += f", last said “{clean(attempt.last_note)}” {ago(attempt.last_progress_at or 0, now.ms)}"
-    return because, f"its report, within {job.limit_s:g} s of the dispatch", f"mam tail {job.id}"
+    return because, f"its report, within {span(job.limit_s)} of the dispatch", f"mam tail {job.id}"
 
 
 def _job_evidence(view: View, job: Job, attempt: Attempt | None, session: Session | None, now: Observed) -> list[str]:

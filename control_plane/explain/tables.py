@@ -1,9 +1,10 @@
 """Snapshot to rows and text, pure. Standard library only."""
 
+import os
 from collections.abc import Sequence
 from typing import Any
 
-from mam.broker.host.text import clean, width
+from mam.broker.host.text import clean, cut, width
 from mam.control_plane.registry.records import LIVE, Job, Loop, Session
 
 
@@ -16,19 +17,56 @@ def ago(then_ms: int, now_ms: int) -> str:
 
 
 def duration(from_ms: int, to_ms: int) -> str:
-    seconds = max(0, to_ms - from_ms) / 1000
-    return f"{seconds:.1f} s" if seconds < 120 else f"{seconds / 60:.1f} min"
+    return span(max(0, to_ms - from_ms) / 1000)
 
 
-def table(header: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """Columns aligned by what they take on the screen; cells are made safe to show."""
+def span(seconds: float) -> str:
+    """A length of time as people say it: 4.2 s, 2 min 5 s, 3 h 20 min, 2 d 4 h."""
+    if seconds < 60:
+        return f"{seconds:.0f} s" if seconds >= 10 or seconds == int(seconds) else f"{seconds:.1f} s"
+    for size, unit, part, small in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if round(seconds / part) * part >= size:
+            whole, rest = divmod(round(seconds / part), size // part)
+            return f"{whole} {unit}" + (f" {rest} {small}" if rest else "")
+    return "1 min"
+
+
+# Columns that may be cut where a terminal is too narrow; of a path the end says most. Names and ids stay whole.
+CUT = {"TITLE": False, "WHAT": False, "VERDICTS": False, "WHY": False, "DIRECTORY": True, "PATH": True}
+LEAST = 12  # columns that are left of a cell that is cut
+
+
+def table(header: Sequence[str], rows: Sequence[Sequence[object]], columns: int | None = None) -> str:
+    """
+    Columns aligned by what they take on the screen; cells are made safe to show.
+
+    Where a line would be longer than *columns*, the longest of the columns in CUT are cut; None cuts nothing.
+    """
     cells = [[clean(str(cell)) for cell in row] for row in (header, *rows)]
     widths = [max(width(row[i]) for row in cells) for i in range(len(header))]
+    if columns is not None:
+        _narrow(header, widths, columns)
     lines = []
     for row in cells:
-        padded = [cell + " " * (widths[i] - width(cell)) for i, cell in enumerate(row)]
+        fitting = [cut(cell, widths[i], keep_end=CUT.get(header[i], False)) for i, cell in enumerate(row)]
+        padded = [cell + " " * (widths[i] - width(cell)) for i, cell in enumerate(fitting)]
         lines.append("  ".join(padded).rstrip())
     return "\n".join(lines)
+
+
+def _narrow(header: Sequence[str], widths: list[int], columns: int) -> None:
+    """Take from the longest column that may be cut, until a line has at most *columns* or nothing may be taken."""
+    while (too_many := sum(widths) + 2 * (len(widths) - 1) - columns) > 0:
+        longest = max((i for i in range(len(widths)) if header[i] in CUT), key=lambda i: widths[i], default=None)
+        if longest is None or widths[longest] <= LEAST:
+            return
+        widths[longest] = max(LEAST, widths[longest] - too_many)
+
+
+def near(path: str, root: str) -> str:
+    """Return *path* as it is reached from the control root *root*, where that is shorter."""
+    relative = os.path.relpath(path, root)
+    return relative if len(relative) < len(path) else path
 
 
 def job_data(job: Job) -> dict[str, Any]:
@@ -43,11 +81,11 @@ def session_data(session: Session) -> dict[str, Any]:
     return {name: getattr(session, name) for name in Session.columns() if name not in hidden}
 
 
-def agent_row(session: Session, job: Job | None) -> list[object]:
-    """An agent as one line of a table; *job* is the open one that it has."""
+def agent_row(session: Session, job: Job | None, root: str) -> list[object]:
+    """An agent of the control root *root* as one line of a table; *job* is the open one that it has."""
     screen = (session.screen or "-") if session.status in LIVE else "-"
     named = (session.name, session.agent, session.role, session.status)
-    return [*named, screen, job.id if job else "-", session.cwd]
+    return [*named, screen, job.id if job else "-", near(session.cwd, root)]
 
 
 TREE_HEADER = ("WORKTREE", "STATE", "BRANCH", "PATH")

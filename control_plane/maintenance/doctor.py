@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Literal, NamedTuple
 
+from mam.agents import catalog
 from mam.broker.bus.mqtt import MqttBus
 from mam.broker.bus.protocol import Bus, Message
 from mam.broker.envelope import topics
@@ -19,6 +20,7 @@ from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
 from mam.control_plane.control_root import create, monitor_process
 from mam.control_plane.control_root.context import Mam
+from mam.control_plane.explain import first_steps
 from mam.control_plane.registry.records import LIVE
 from mam.control_plane.sessions import runtime
 from mam.wrappers.git import command as git
@@ -45,7 +47,18 @@ class Diagnosis(NamedTuple):
 def examine(mam: Mam) -> list[Diagnosis]:
     """Look at everything, in the order in which one thing needs the other. Never raises for what it finds."""
     findings: list[Diagnosis] = []
-    for look in (_files, _registry, _shield, _private, _multiplexers, _monitor, _broker, _sessions, _leftovers):
+    for look in (
+        _files,
+        _registry,
+        _shield,
+        _private,
+        _multiplexers,
+        _agent_clis,
+        _monitor,
+        _broker,
+        _sessions,
+        _leftovers,
+    ):
         try:
             findings += look(mam)
         except (MamError, OSError, sqlite3.Error) as error:
@@ -131,6 +144,15 @@ def _multiplexers(mam: Mam) -> Iterator[Diagnosis]:
         yield Diagnosis("tmux", "fine", "installed")
     else:
         yield Diagnosis("tmux", "not yet", "not installed: agents run headless", "install tmux to look at the panes")
+
+
+def _agent_clis(mam: Mam) -> Iterator[Diagnosis]:
+    found, start = first_steps.agent_clis(mam)
+    if found:
+        yield Diagnosis("agent CLIs", "fine", f"{', '.join(found)} (start one: {start})")
+    else:
+        none = f"none of {', '.join(catalog.OWN_PROGRAM)} is on PATH"
+        yield Diagnosis("agent CLIs", "not yet", none, "install one, or start a program of yours: docs/adapters.md")
 
 
 def _monitor(mam: Mam) -> Iterator[Diagnosis]:

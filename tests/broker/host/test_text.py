@@ -47,7 +47,7 @@ def test_a_long_text_is_cut_to_its_first_lines_and_says_how_many_are_left_out() 
 
 
 def test_a_text_is_folded_between_words_and_loses_none_of_them() -> None:
-    text = "- one two three 漢字漢字漢字 " + "w" * 30 + " four  five"
+    text = "  - one two three 漢字漢字漢字 " + "w" * 30 + " four  five"
 
     folded = fold(text, 14, indent="  ")
     assert [width(line) <= 14 for line in folded.splitlines()].count(False) == 1, "the word that is longer"

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 
+from mam.control_plane.cli.show import LAST_EVENTS
 from tests.support import Root
 
 
@@ -17,6 +18,17 @@ def test_tail_shows_a_job_from_its_first_event_and_only_that_job(root: Root) -> 
     events = [json.loads(line) for line in said.out.splitlines()]
     assert [e["kind"] for e in events] == ["started", "progress", "report"]
     assert {e["scope"] for e in events} == {f"jobs/{second}"} != {f"jobs/{first}"}
+
+
+def test_a_tail_of_everything_begins_with_the_last_events(root: Root) -> None:
+    root.agent()
+    root.delegate("writer", "one", "--wait")
+
+    said = root.mam("tail", "--timeout", "0.1", "--json")
+
+    seen = [json.loads(line)["seq"] for line in said.out.splitlines()]
+    assert seen == [event["seq"] for event in root.events()][-LAST_EVENTS:]
+    assert root.mam("down").out.splitlines()[-1].startswith("still running: writer;")
 
 
 def test_foreign_text_cannot_move_the_cursor_of_whoever_looks(root: Root) -> None:
