@@ -51,7 +51,7 @@ def look(agents: int = 200, jobs: int = 10_000, mux: str = "auto", idle_s: float
 @contextmanager
 def _panes(mam: Mam, agents: int, mux: str) -> Generator[None]:
     """Give every agent a pane with its own tag, and take them away again."""
-    multiplexer = mux_catalog.make(mux, mam.mux_server(mux), mam.settings.environ, mam.command)
+    multiplexer = mux_catalog.make(mux, mam.mux_server(mux), mam.settings.of_panes, mam.command)
     opened = []
     try:
         for number in range(agents):

@@ -16,6 +16,7 @@ PATHS = {
     "MAM_WORKTREES_DIR",
     "MAM_REPORTS_ROOT",
     "MAM_NATS_SERVER",
+    "MAM_TMUX_CONF",
     "MAM_BROKER_PASSWORD_FILE",
     "MAM_BROKER_CA_FILE",
     "MAM_BROKER_USERS_DIR",
@@ -69,6 +70,12 @@ class Settings(NamedTuple):
         if not value.isascii() or not value.isdigit() or not 0 < int(value) < 65536:
             raise Usage(what=f"{name}={value!r} is not a port", hint="1 to 65535, or unset it")
         return int(value)
+
+    @property
+    def of_panes(self) -> Mapping[str, str]:
+        """The environment of a multiplexer, with the tmux configuration that `.mam.env` may name."""
+        config = self.values.get("MAM_TMUX_CONF")
+        return {**self.environ, "MAM_TMUX_CONF": config} if config else self.environ
 
     @property
     def no_daemon(self) -> bool:

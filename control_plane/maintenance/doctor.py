@@ -250,7 +250,7 @@ def _sessions(mam: Mam) -> Iterator[Diagnosis]:
 
 def _answers(mam: Mam, place: tuple[str, str]) -> bool:
     try:
-        mux_catalog.make(*place, mam.settings.environ, mam.command).panes()
+        mux_catalog.make(*place, mam.settings.of_panes, mam.command).panes()
     except LookFailed:
         return False
     return True

@@ -58,7 +58,7 @@ def look(mam: Mam, view: View, cards: Iterable[str] = (), dark: Collection[MuxSe
     failed: dict[MuxServer, str] = {}
     for place in sorted(places):
         try:
-            servers[place] = mux_catalog.make(*place, mam.settings.environ, mam.command).panes()
+            servers[place] = mux_catalog.make(*place, mam.settings.of_panes, mam.command).panes()
         except MuxGone:
             servers[place] = None
         except MamError as error:  # no answer, or nothing here that could ask

@@ -134,7 +134,7 @@ def own_pane(mam: Mam, session: Session, panes: Sequence[Pane]) -> Pane | None:
 
 def multiplexer(mam: Mam, session: Session) -> Multiplexer:
     """Return the multiplexer that the record names, and not the one that would be chosen today. Raises MuxMissing."""
-    return mux_catalog.make(session.mux, session.mux_server, mam.settings.environ, mam.command)
+    return mux_catalog.make(session.mux, session.mux_server, mam.settings.of_panes, mam.command)
 
 
 def close_panes(mam: Mam, session: Session) -> None:

@@ -320,3 +320,16 @@ class TestDeadAndWedged:
         pane = panes.open("sh", "-c", f"cat {shlex.quote(str(out))}; echo; echo afterwards; sleep 3600")
 
         panes.await_text(pane, "afterwards")
+
+
+def test_a_tmux_configuration_that_the_env_file_names_is_read(tmux_root: Root) -> None:
+    (tmux_root.path / "own.conf").write_text("set -g @read-from-file yes\n", "utf-8")
+    env_file = tmux_root.path / ".mam.env"
+    env_file.write_text("MAM_TMUX_CONF=own.conf\n", "utf-8")
+
+    refused = tmux_root.mam("agent", "create", "writer", "--agent", "scripted", "--json")
+    assert refused.error["code"] == "untrusted"
+    tmux_root.ok("trust", str(env_file))
+    tmux_root.agent()
+
+    assert tmux(server(tmux_root), "show-options", "-gv", "@read-from-file").strip() == "yes"
