@@ -59,4 +59,8 @@ def test_a_completion_script_knows_verbs_agents_and_jobs(root: Root) -> None:
     assert "doctor" in completed("mam do", 1)
     assert "resume" in completed("mam agent re", 2)
     assert "writer" in completed("mam why wr", 2)
+    job = root.delegate("writer", "one")
+    assert (completed("mam agent stop ''", 3).split(), completed("mam job wait ''", 3).split()) == (["writer"], [job])
+    assert completed("mam job delegate --to ''", 4).split() == ["writer"]
+    assert set(completed("mam why ''", 2).split()) == {"writer", job}
     assert {shell: root.mam("completion", shell).code for shell in ("zsh", "fish")} == {"zsh": 0, "fish": 0}
