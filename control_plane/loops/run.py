@@ -28,7 +28,7 @@ from mam.control_plane.loops import timeline as loop_timeline
 from mam.control_plane.loops.lease import ReviewerLease
 from mam.control_plane.loops.review import ReviewActions
 from mam.control_plane.loops.start import LoopRequest
-from mam.control_plane.loops.state import Ask, Capture, Halted, LoopEvent, Order, Promote, Reviewed, Work
+from mam.control_plane.loops.state import Ask, Capture, Halted, LoopEvent, Order, Promote, Reviewed, Round, Work
 from mam.control_plane.registry.records import Loop, StepMark
 from mam.control_plane.sessions.lookup import SessionBusy
 
@@ -106,13 +106,17 @@ class LoopRun:
         for text in filter(None, (happened, loop_timeline.ending(self._state))):
             self._say(text)
             loop_files.note(self._loop, text)
-        if isinstance(event, Reviewed) and event.verdict == "not_pass":
-            number = len(before.rounds)
-            for line in loop_files.remarks(self._loop, number, event.reviewer, lines=REMARKS_SHOWN):
-                self._say(f"  {line}")
+        if before.rounds and len(self._state.rounds) > len(before.rounds) and self._state.phase == "working":
+            self._tell_remarks(before.round)
         for old, new in zip(before.rounds, self._state.rounds, strict=False):
             if new.stale and not old.stale:
                 loop_files.superseded(self._loop, new)
+
+    def _tell_remarks(self, refused: Round) -> None:
+        """Say what goes back to the creator; the remarks of a loop's last round are told with its end."""
+        for name in (each.reviewer for each in refused.reviews if each.verdict == "not_pass"):
+            lines = loop_files.remarks(self._loop, refused.number, name, lines=REMARKS_SHOWN)
+            self._say("\n  ".join([f"{name} refused:", *filter(None, lines)]))
 
     def _cancelled(self) -> LoopEvent | None:
         with self._mam.registry.view() as view:

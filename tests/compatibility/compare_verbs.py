@@ -36,6 +36,7 @@ ALLOWED: dict[tuple[str, str], str] = {
     (r"mam job ask .*", r"json\[0\]\.(poll|question)"): "the question's id, and the command that looks for its answer",
     (r"mam job ask --help", r"flags"): "--poll came since",
     (r"mam completion .*", r"words\.(stand-in|sample|check|trust)"): "verbs that came since",
+    (r"mam completion .*", r"words\.(creator|reviewers|noun|of|to|probe|n|l|x)"): "names are offered by kind of thing",
     (r"mam \w+ --help", r"flags"): "the help of a noun names --help and --json, which it always had",
     (r"mam doctor.* --json", r"json\[0\]\.findings"): "the doctor says which agent CLIs there are",
     (r"mam init.* --json", r"json\[0\]\.agent_clis"): "which agent CLIs there are to start",
