@@ -63,5 +63,13 @@ def check_seat(view: View, session: Session) -> None:
                 raise TreeTaken(owner=other.name, worktree=tree.name)
 
 
+def other_writers(view: View, session: Session, root: str) -> list[str]:
+    """Return the live writers that share the main checkout *root* with *session*; none where it works elsewhere."""
+    if not _writes(session) or not lives_in(session.cwd, root):
+        return []
+    others = (each for each in view.sessions() if each.name != session.name and each.status in LIVE)
+    return [each.name for each in others if _writes(each) and lives_in(each.cwd, root)]
+
+
 def _writes(session: Session) -> bool:
     return "creator" in session.role.split(",")

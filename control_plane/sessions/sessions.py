@@ -83,6 +83,7 @@ def create(mam: Mam, wish: AgentRequest, say: Progress = silent) -> Session:
     _check_program(cli.launch(runtime.seat_of(mam, session, cli)), session, mam.settings.environ)
     with runtime.alone(mam, session.name):
         _enter(mam, session)
+        _tell_others(mam, session, say)
         try:
             return runtime.open_pane(mam, session, cli.launch(runtime.seat_of(mam, session, cli)), say)
         except BaseException:
@@ -128,6 +129,17 @@ def _enter(mam: Mam, session: Session) -> None:
     except sqlite3.IntegrityError as error:
         # Another process created it at the same moment.
         raise SessionExists(session=session.name, status="starting") from error
+
+
+def _tell_others(mam: Mam, session: Session, say: Progress) -> None:
+    """Say that another creator writes in the main checkout as well: that is allowed, and seldom meant."""
+    with mam.registry.view() as view:
+        others = occupancy.other_writers(view, session, str(mam.layout.root))
+    if others:
+        own = (
+            f"mam agent create --worktree NAME, after mam worktree prepare NAME, gives {session.name} a tree of its own"
+        )
+        say(f"{', '.join(others)} may write in {mam.layout.root} as well, over what {session.name} writes; {own}")
 
 
 def _check_program(launch: Launch, session: Session, environ: Mapping[str, str]) -> None:

@@ -18,6 +18,7 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import MamError
 from mam.broker.host import fault_points, locks
 from mam.broker.host.progress import Progress, silent
+from mam.broker.host.text import clean
 from mam.control_plane.config.settings import absolute
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.queries import View
@@ -125,6 +126,8 @@ def prepare(mam: Mam, wish: WorktreeRequest, say: Progress = silent) -> Worktree
             known = view.worktree(wish.name)
         new = known is None or known.state == "removed"
         row = _planned(mam, wish, known) if known is None or new else _same(known, wish)
+        if new and wish.base == "HEAD":
+            _tell_left_behind(mam.layout.root, row, say)
         try:
             if _tree(mam, row, say) or row.state != "ready":
                 with repository_lock(mam):  # both write what all worktrees share
@@ -144,6 +147,20 @@ def prepare(mam: Mam, wish: WorktreeRequest, say: Progress = silent) -> Worktree
                 _roll_back(mam, row, known if new else None, new=new)
             raise
     return ready
+
+
+def _tell_left_behind(root: Path, row: Worktree, say: Progress) -> None:
+    """Say what a new worktree lacks, since it begins at a commit: the main checkout's uncommitted changes."""
+    if dotgit.says_bare(root):
+        return
+    try:
+        changes = uncommitted.status(root)
+    except GitFailed as error:
+        say(f"whether {root} has uncommitted changes cannot be told: {error.why}")
+        return
+    if changes:
+        first = ", ".join(clean(each.path) for each in changes[:3]) + (", …" if len(changes) > 3 else "")
+        say(f"{root} has changes that are not committed, and {row.name} begins without them: {first}")
 
 
 def _same(row: Worktree, wish: WorktreeRequest) -> Worktree:

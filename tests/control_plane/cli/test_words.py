@@ -13,7 +13,7 @@ from mam.control_plane.cli import base, main
 from mam.control_plane.cli.base import Parser
 from mam.control_plane.config import settings as config
 from mam.control_plane.control_root.context import Mam
-from mam.control_plane.sessions import free_text
+from mam.control_plane.sessions import free_text, occupancy
 from mam.control_plane.sessions.runtime import OtherBinding
 from tests.support.desk import Desk
 
@@ -105,3 +105,14 @@ def test_a_job_is_not_put_where_its_agents_own_verbs_do_not_look(desk: Desk, tmp
     with pytest.raises(OtherBinding):
         desk.job()
     assert not (desk.mam.layout.jobs / "job-00000001").exists()
+
+
+def test_a_second_creator_in_the_main_checkout_is_named_and_a_reviewer_is_none(desk: Desk) -> None:
+    root = str(desk.mam.layout.root)
+    first = desk.session("first")
+    others = [desk.session("second"), desk.session("rev", role="reviewer"), desk.session("away", cwd="/elsewhere")]
+
+    with desk.mam.registry.view() as view:
+        found = {each.name: occupancy.other_writers(view, each, root) for each in (first, *others)}
+
+    assert found == {"first": ["second"], "second": ["first"], "rev": [], "away": []}

@@ -61,6 +61,15 @@ class TestPreparing:
         assert (first.state, row(root, "issue-20").state) == ("ready", "ready")
         assert row(root, "issue-20").base_sha == first.base_sha == git(root.path, "rev-parse", "main")
 
+    def test_what_the_main_checkout_has_not_committed_is_said_to_be_left_behind(self, root: Root) -> None:
+        (root.path / "draft.txt").write_text("not committed", "utf-8")
+        words = ["worktree", "prepare", "--no-venv"]
+
+        said = root.mam(*words, "one"), root.mam(*words, "two", "--base", "main"), root.mam(*words, "one")
+
+        assert [each.code for each in said] == [0, 0, 0]
+        assert ["begins without them: draft.txt" in each.err for each in said] == [True, False, False]
+
     @pytest.mark.req("M39")
     def test_base_branch_and_path_are_as_asked(self, root: Root, tmp_path: Path) -> None:
         old = git(root.path, "rev-parse", "main")
