@@ -79,7 +79,7 @@ def _started(words: list[str]) -> int:
 
 def _start_timer(record: Record, every_s: float) -> None:
     """Heartbeats from a process of its own, for runners that cannot send them; ends with the report or its runner."""
-    from mam.control_plane.control_root.context import mam_command
+    from mam.control_plane.control_root.installation import mam_command
     from mam.wrappers import process
 
     argv = [mam_command(), "job", "heartbeat", "--every", str(every_s), "--registry-dir", str(record.registry_dir)]

@@ -13,13 +13,14 @@ def run(words: list[str]) -> int:
 
 
 def _run(words: list[str]) -> int:
-    from mam.control_plane.control_root import monitor_process
+    from mam.control_plane.control_root import installation, monitor_process
     from mam.control_plane.monitor import monitor
 
     args = verb(words, 2, "mam monitor run", "serve in the foreground until TERM; `mam up` does it for you", add_root)
     mam = Mam.open(root=args.root, by="monitor")
     monitor_process.upgrade(mam)
     mam.check_place()
+    installation.insist(mam.runtime, mam.layout.root, "run its monitor")
     return monitor.main(mam)
 
 

@@ -9,6 +9,7 @@ from mam.broker.host.text import fold
 from mam.control_plane.cli.base import Parser, add_root, emit, say, verb
 from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
+from mam.control_plane.control_root import installation
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.registry.database import RegistryUnusable
 
@@ -30,6 +31,7 @@ def _init(words: list[str]) -> int:
         parser.add_argument("--no-git", action="store_true", help="allow a directory without git")
         parser.add_argument("--moved", action="store_true", help="the directory was moved: keep all, correct the paths")
         parser.add_argument("--copied", action="store_true", help="this is a copy: new fingerprint, no agents")
+        parser.add_argument("--runtime", action="store_true", help="have the mam that you run serve this control root")
         hooks = parser.add_mutually_exclusive_group()
         hooks.add_argument("--guard", action="store_true", help="hooks that keep commits off its branch")
         hooks.add_argument("--unguard", action="store_true", help="remove those hooks again")
@@ -46,8 +48,13 @@ def _init(words: list[str]) -> int:
         (relocate.moved if args.moved else relocate.copied)(mam)
         mam = Mam(settings, mam.layout, by="init")  # what it remembers of the old place is wrong now
     mam.check_place()
+    if args.runtime or args.moved or args.copied:
+        mam.take_runtime()
     data = {"root": str(folder), "made": made, "fingerprint": mam.fingerprint}
     lines = [f"{'made' if made else 'found'} the control root {folder} (topics mam/{mam.fingerprint}/#)"]
+    if args.runtime:
+        data["runtime"] = mam.command
+        lines += _service_follows(mam)
     if args.guard or args.unguard:
         guarded = guard.guard(mam) if args.guard else guard.unguard(mam)
         data["guarded"] = guarded
@@ -60,6 +67,18 @@ def _init(words: list[str]) -> int:
     return 0
 
 
+def _service_follows(mam: Mam) -> list[str]:
+    """Write an installed service anew for the recorded mam. Returns what a person should know of the change."""
+    from mam.control_plane.control_root import service
+
+    lines = [f"served by {mam.command}; `mam down` and `mam up` replace a monitor that runs"]
+    unit = service.describe(mam)
+    if unit.path.exists():
+        service.install(unit, start=False)
+        lines.append(f"{unit.path} follows; `mam monitor install` starts it")
+    return lines
+
+
 def _up(words: list[str]) -> int:
     from mam.control_plane.control_root import monitor_process
 
@@ -67,15 +86,26 @@ def _up(words: list[str]) -> int:
     mam = Mam.open(root=args.root)
     if monitor_process.upgrade(mam):
         say(f"the registry was brought to this version; a backup is in {mam.layout.mam / 'backups'}")
+    _say_runtime(mam)
     known = monitor_process.ensure(mam, say=say)
     if known is None:
         raise Usage(
             what="MAM_NO_SUBSCRIBER_DAEMON forbids to start a monitor here", hint="unset it, or run `mam up` elsewhere"
         )
     data = {"monitor_pid": known.process.pid, "broker": known.broker, "problem": known.problem}
+    data["runtime"] = mam.command
     text = f"monitor: pid {known.process.pid}\nbroker: {known.broker or 'not connected'}"
     emit(args, data, text + (f"\nproblem: {known.problem}" if known.problem else ""))
     return 1 if known.stopped else 6 if known.problem else 0
+
+
+def _say_runtime(mam: Mam) -> None:
+    """Record who serves the control root where nothing says it yet; tell where that is another mam than this one."""
+    mam.check_place()
+    if mam.runtime is None:
+        say(f"this control root is served by {mam.take_runtime()} from now on (`mam init --runtime` changes that)")
+    elif not installation.is_running(mam.command):
+        say(f"this control root is served by {mam.command}, and not by the mam that you run (`mam init --runtime`)")
 
 
 def _down(words: list[str]) -> int:

@@ -44,6 +44,7 @@ def _lines(seen: "Snapshot") -> list[str]:
     lines.append(f"monitor pid {known.process.pid}, broker {known.broker}" if known else MONITOR_AWAY)
     if known and known.problem:
         lines.append(f"problem: {known.problem}")
+    lines.append(f"served by {seen.runtime}" if seen.runtime else "served by the mam of the next `mam up`")
     agents = [tables.agent_row(session, seen.job_of(session.name), seen.root) for session in seen.sessions]
     lines += ["", shown_table(tables.SESSION_HEADER, agents)] if agents else ["", "no agents"]
     if seen.open_jobs:

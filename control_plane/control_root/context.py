@@ -1,9 +1,5 @@
 """The parts that a verb works with, made of the settings."""
 
-import os
-import shutil
-import sys
-import sysconfig
 from functools import cached_property
 from pathlib import Path
 
@@ -13,7 +9,7 @@ from mam.control_plane.config import layout as layouts
 from mam.control_plane.config import settings as config
 from mam.control_plane.config.layout import Layout
 from mam.control_plane.config.settings import Settings
-from mam.control_plane.control_root import foreign
+from mam.control_plane.control_root import foreign, installation
 from mam.control_plane.registry.database import none_at
 from mam.control_plane.registry.transactions import Registry
 
@@ -83,24 +79,30 @@ class Mam:
 
     @cached_property
     def command(self) -> str:
-        """The absolute path of the `mam` command that belongs to the running code."""
-        return mam_command()
+        """
+        The absolute path of the `mam` that serves this control root: the recorded one, else that of the running code.
+
+        Raises RuntimeGone, NoRegistry.
+        """
+        return installation.serving(self.runtime, self.layout.root)
+
+    @property
+    def runtime(self) -> str | None:
+        """The recorded path of the `mam` that serves this root; None in one of 0.1.0 until its next `mam up`."""
+        self.meta("fingerprint")
+        return self._meta.get(installation.META)
+
+    def take_runtime(self) -> str:
+        """Record the running installation as the one that serves this control root. Returns its path."""
+        own = installation.mam_command()
+        with self.registry.transaction() as tx:
+            tx.set_meta(installation.META, own)
+        self._meta.clear()
+        self.__dict__.pop("command", None)
+        return own
 
     def mux_server(self, kind: str) -> str:
         """Return the name of this control root's own server of a multiplexer. No other control root uses it."""
         if kind == "headless":
             return str(self.layout.run / "headless")
         return self.settings.text("MAM_TMUX_SERVER") or f"mam-{self.meta('slug')}-{self.fingerprint[:6]}"
-
-
-def mam_command() -> str:
-    """
-    Return the path of this installation's console script.
-
-    `python -m` must not be used: in a worktree of MAM it would import that worktree's own code.
-    """
-    own = Path(sysconfig.get_path("scripts")) / "mam"
-    if os.access(own, os.X_OK):
-        return str(own)
-    started = Path(sys.argv[0]).absolute()
-    return str(started) if started.name == "mam" else shutil.which("mam") or str(own)

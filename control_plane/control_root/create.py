@@ -12,7 +12,7 @@ from mam.broker.envelope.payloads import now_ms
 from mam.broker.errors import FileRefused
 from mam.control_plane.config import filesystems
 from mam.control_plane.config.layout import Layout
-from mam.control_plane.control_root import foreign
+from mam.control_plane.control_root import foreign, installation
 from mam.control_plane.registry.transactions import Registry
 from mam.wrappers.git import command as git
 from mam.wrappers.git import dotgit
@@ -61,6 +61,7 @@ def make(layout: Layout, environ: Mapping[str, str], *, in_git: bool = True) -> 
         control_root=str(layout.root),
         slug=slug(layout.root),
         created_at=str(now_ms()),
+        **{installation.META: installation.mam_command()},
     )
     return fresh
 

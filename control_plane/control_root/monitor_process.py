@@ -8,6 +8,7 @@ from mam.broker.host.ending import DoesNotEnd
 from mam.broker.host.progress import Progress, silent
 from mam.broker.host.waiting import wait_until
 from mam.control_plane.config.layout import Layout
+from mam.control_plane.control_root import installation
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.control_root.monitor_status import MonitorStatus as MonitorStatus
 from mam.control_plane.control_root.monitor_status import look as look
@@ -63,10 +64,13 @@ def upgrade(mam: Mam) -> bool:
     """
     Migrate a registry that an older version made. Returns whether it was older.
 
-    The old version's monitor is ended first. Raises Busy, RegistryUnusable, MonitorFailed.
+    The old version's monitor is ended first. Raises Busy, RegistryUnusable, MonitorFailed, and OtherRuntime where
+    another installation serves this control root.
     """
     if not database.is_older(mam.layout.database):
         return False
+    recorded = database.fact(mam.layout.database, installation.META)
+    installation.insist(recorded, mam.layout.root, "bring its registry to another version")
     end(mam.layout)
     with mam.registry.locked():
         return database.migrate(mam.layout.database, mam.layout.mam / "backups")

@@ -52,6 +52,7 @@ class Snapshot(NamedTuple):
     worktrees: Sequence[WorktreeNow]
     loops: Sequence[LoopNow]
     findings: Sequence[Finding]
+    runtime: str | None  # the mam that monitor and runners start from; None in a root of 0.1.0 until its next `mam up`
     wants: Sequence[Want] = ()  # of a person, by the agents of open jobs
 
     def job_of(self, session: str) -> Job | None:
@@ -74,6 +75,7 @@ class Snapshot(NamedTuple):
             "findings": [
                 {"code": f.code, "subject": f.subject, "since": f.since, "text": f.text} for f in self.findings
             ],
+            "runtime": self.runtime,
             "wants": [want._asdict() for want in self.wants],
         }
 
@@ -105,5 +107,6 @@ def take(mam: Mam) -> Snapshot:
         worktrees=[WorktreeNow(t.name, worktree_state.now(mam.layout.root, t), t.branch, t.path) for t in worktrees],
         loops=[LoopNow(loop, loop.ended_at is None and loop_locks.runs(mam, loop.id)) for loop in loops],
         findings=findings,
+        runtime=mam.runtime,
         wants=wants,
     )

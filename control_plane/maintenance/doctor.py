@@ -18,7 +18,7 @@ from mam.broker.host import atomic_files, fault_points, locks, process_identity
 from mam.broker.host.waiting import wait_until
 from mam.broker.nats import config as nats_config
 from mam.broker.nats import process as nats_server
-from mam.control_plane.control_root import create, monitor_process
+from mam.control_plane.control_root import create, installation, monitor_process
 from mam.control_plane.control_root.context import Mam
 from mam.control_plane.explain import first_steps
 from mam.control_plane.registry.records import LIVE
@@ -52,6 +52,7 @@ def examine(mam: Mam) -> list[Diagnosis]:
         _registry,
         _shield,
         _private,
+        _installation,
         _multiplexers,
         _agent_clis,
         _monitor,
@@ -137,6 +138,14 @@ def _private(mam: Mam) -> Iterator[Diagnosis]:
         yield Diagnosis("secrets", "broken", f"others may read {names}", "chmod 600 them (--fix)", repair)
     else:
         yield Diagnosis("secrets", "fine", "all private")
+
+
+def _installation(mam: Mam) -> Iterator[Diagnosis]:
+    if mam.runtime is None:
+        yield Diagnosis("runtime", "not yet", "no mam is recorded that serves this control root", "mam up")
+        return
+    other = "" if installation.is_running(mam.command) else f"; you run {installation.mam_command()}"
+    yield Diagnosis("runtime", "fine", f"served by {mam.command}{other}")
 
 
 def _multiplexers(mam: Mam) -> Iterator[Diagnosis]:

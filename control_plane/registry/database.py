@@ -103,6 +103,23 @@ def is_older(path: Path) -> bool:
         return False
 
 
+def fact(path: Path, name: str) -> str | None:
+    """
+    Return a fact of the control root from a registry of any version; None where it does not say it.
+
+    Raises RegistryUnusable.
+    """
+    try:
+        connection = connect(path, read_only=True)
+        try:
+            row = connection.execute("SELECT value FROM meta WHERE name = ?", (name,)).fetchone()
+        finally:
+            connection.close()
+    except sqlite3.DatabaseError as error:
+        raise RegistryUnusable(path=str(path), why=str(error)) from error
+    return str(row[0]) if row is not None else None
+
+
 def migrate(path: Path, backups: Path) -> bool:
     """
     Bring an older database to this version, after a backup. Returns whether it was older.

@@ -35,6 +35,8 @@ ALLOWED: dict[tuple[str, str], str] = {
     (r"mam job wait job-open --timeout 0.1 --json", r"error"): "a wait that no monitor can end says so at once",
     (r"mam job ask .*", r"json\[0\]\.(poll|question)"): "the question's id, and the command that looks for its answer",
     (r"mam job ask --help", r"flags"): "--poll came since",
+    (r"mam (status|up) --json", r"json\[0\]\.runtime"): "which mam serves the control root",
+    (r"mam init --help", r"flags"): "--runtime came since",
     (r"mam completion .*", r"words\.(stand-in|sample|check|trust)"): "verbs that came since",
     (r"mam completion .*", r"words\.(creator|reviewers|noun|of|to|probe|n|l|x)"): "names are offered by kind of thing",
     (r"mam \w+ --help", r"flags"): "the help of a noun names --help and --json, which it always had",

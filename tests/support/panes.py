@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 from mam.broker.host import ending, process_identity
 from mam.broker.host.process_identity import ProcessId
-from mam.control_plane.control_root.context import mam_command
+from mam.control_plane.control_root.installation import mam_command
 from mam.wrappers.mux.headless import Headless
 from mam.wrappers.mux.protocol import Multiplexer, MuxGone, Pane, PaneSpec
 from mam.wrappers.mux.tmux import Tmux
