@@ -16,7 +16,7 @@ from mam.control_plane.explain import tables
 from mam.control_plane.jobs import attention
 from mam.control_plane.jobs.attention import Want
 from mam.control_plane.loops import locks as loop_locks
-from mam.control_plane.registry.records import OPEN, Finding, Job, Loop, Session
+from mam.control_plane.registry.records import LIVE, OPEN, Finding, Job, Loop, Session
 from mam.control_plane.worktrees import state as worktree_state
 
 # Raised with every change that a reader of the JSON could trip over; members that are only added do not raise it.
@@ -53,7 +53,7 @@ class Snapshot(NamedTuple):
     loops: Sequence[LoopNow]
     findings: Sequence[Finding]
     runtime: str | None  # the mam that monitor and runners start from; None in a root of 0.1.0 until its next `mam up`
-    wants: Sequence[Want] = ()  # of a person, by the agents of open jobs
+    wants: Sequence[Want] = ()  # of a person, by agents: questions of open jobs, and screens that ask
 
     def job_of(self, session: str) -> Job | None:
         """The open job of an agent; an agent has one at most."""
@@ -96,6 +96,9 @@ def take(mam: Mam) -> Snapshot:
         sessions, worktrees, loops = view.sessions(), view.worktrees(), view.loops()
         jobs, counts, findings = view.jobs(states=OPEN), view.count_jobs(), view.findings()
         wants = [want for job in jobs for want in attention.wants(view, job, at)]
+    busy = {job.session for job in jobs}
+    for each in sessions if monitor is not None else ():  # what is only remembered asks nothing now
+        wants += attention.on_screen(each, "", at) if each.status in LIVE and each.name not in busy else []
     return Snapshot(
         at=at,
         root=str(mam.layout.root),

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from mam.broker.host.text import clean, fold
 from mam.control_plane.registry.queries import View
-from mam.control_plane.registry.records import OPEN, Job, Question
+from mam.control_plane.registry.records import OPEN, Job, Question, Session
 from mam.control_plane.sessions.refusals import pane
 
 ASKS = {"asking": "asks for a permission", "dialog": "shows a question", "error": "shows an error"}
@@ -80,7 +80,12 @@ def wants(view: View, job: Job, now: int) -> list[Want]:
         for each in waiting(view, job)
     ]
     session = view.session(job.session)
+    return found + (on_screen(session, job.id, now) if session is not None else [])
+
+
+def on_screen(session: Session, job: str, now: int) -> list[Want]:
+    """What an agent's screen asks of a person, where it has asked for some time; *job* is its open one, or empty."""
     # A question that has just been drawn may be one that is answered by a rule.
-    if session is None or session.screen not in ASKS or now - (session.screen_at or now) < _STANDS_MS:
-        return found
-    return [*found, Want(job.session, job.id, f"the screen of {job.session} {ASKS[session.screen]}", (pane(session),))]
+    if session.screen not in ASKS or now - (session.screen_at or now) < _STANDS_MS:
+        return []
+    return [Want(session.name, job, f"the screen of {session.name} {ASKS[session.screen]}", (pane(session),))]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mam.control_plane.cli import main as run_verb
-from mam.control_plane.explain import agents_and_jobs, endings
+from mam.control_plane.explain import agents_and_jobs, endings, status
 from mam.control_plane.explain.agents_and_jobs import Observed
 from mam.control_plane.jobs import attention, jobs, questions
 from mam.control_plane.jobs.attention import Want
@@ -51,6 +51,15 @@ def test_a_screen_that_asks_is_told_beside_the_questions_of_its_job(asked: Desk)
 
     assert [want.commands for want in wants(asked, 60_000)][2:] == [("mam agent show writer",)]
     assert len(wants(asked)) == 2, "a question that was just drawn may be answered by a rule"
+
+
+def test_a_screen_that_asks_without_a_job_is_told_while_a_monitor_looks_at_it(desk: Desk) -> None:
+    writer = desk.session(screen="dialog", screen_at=desk.clock - 60_000)
+
+    (want,) = attention.on_screen(writer, "", desk.clock)
+    assert (want.agent, want.job, want.commands) == ("writer", "", ("mam agent show writer",))
+    assert attention.on_screen(replace(writer, screen="ready"), "", desk.clock) == []
+    assert status.take(desk.mam).wants == [], "no monitor runs: what is only remembered asks nothing now"
 
 
 def test_why_names_every_open_question_and_how_earlier_ones_were_answered(asked: Desk) -> None:
