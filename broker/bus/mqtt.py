@@ -35,7 +35,11 @@ ROUTES_AT_MOST = 4096
 
 
 class MqttBus:
-    """A Bus over one MQTT connection. After a loss it connects again by itself, every 1 to 10 s."""
+    """
+    A Bus over one MQTT connection. After a loss it connects again by itself, every 1 to 10 s.
+
+    Where the endpoint names the server's process, each connection is proven to be that one's before anything is sent.
+    """
 
     def __init__(
         self,
@@ -62,7 +66,7 @@ class MqttBus:
         self._sent: deque[paho.MQTTMessageInfo] = deque()
         self._counting = threading.Lock()  # never held while paho is called for more than whether one is answered
         client = _client(endpoint, self._prefix, will)
-        client.on_socket_open = _no_delay
+        client.on_socket_open = self._on_socket_open
         client.on_connect = self._on_connect
         client.on_connect_fail = self._on_connect_fail
         client.on_disconnect = self._on_disconnect
@@ -173,6 +177,19 @@ class MqttBus:
         if self._on_connect_hook is not None:
             self._guard(self._on_connect_hook)
 
+    def _on_socket_open(self, _client: paho.Client, _data: Any, sock: Any) -> None:
+        """Prove who has accepted the connection. Nothing was sent on it yet, and nothing is where the proof fails."""
+        if not isinstance(sock, socket.socket):
+            return
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        server = self._endpoint.server
+        if server is None or server.proven():
+            return
+        sock.shutdown(socket.SHUT_RDWR)
+        with self._changed:
+            self._why = f"what listens there is not the process {server.process.pid} that was started"
+            self._changed.notify_all()
+
     def _on_connect_fail(self, _client: paho.Client, _data: Any) -> None:
         with self._changed:
             self._why = "the connection was refused or timed out"
@@ -191,7 +208,7 @@ class MqttBus:
                 self._unanswered += 1
             self._ready_connection = False
             self._granted.clear()
-            if not self._why.startswith("refused"):
+            if not self._why.startswith(("refused", "what listens")):
                 self._why = f"the connection ended: {reason}"
             self._changed.notify_all()
 
@@ -259,8 +276,3 @@ def _client(endpoint: Endpoint, prefix: str, will: Will | None) -> paho.Client:
     if will is not None:
         client.will_set(prefix + will.topic, will.payload, qos=1, retain=True)
     return client
-
-
-def _no_delay(_client: paho.Client, _data: Any, sock: Any) -> None:
-    if isinstance(sock, socket.socket):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

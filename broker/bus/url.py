@@ -6,6 +6,7 @@ from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from mam.broker.errors import Usage
+from mam.broker.host.listener import Listener
 
 
 class Endpoint(NamedTuple):
@@ -17,6 +18,7 @@ class Endpoint(NamedTuple):
     password: str = ""
     tls: bool = False
     ca_file: Path | None = None
+    server: Listener | None = None  # the process that must be the one that accepted, before a password is sent
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url})"

@@ -13,8 +13,10 @@ from mam.broker.bus.url import Endpoint
 from mam.broker.envelope import keys
 from mam.broker.envelope.topics import root
 from mam.broker.errors import FileRefused
-from mam.broker.host import atomic_files
+from mam.broker.host import atomic_files, process_identity
 from mam.broker.host.atomic_files import Durability
+from mam.broker.host.listener import Listener
+from mam.broker.host.process_identity import ProcessId
 
 USERS = ("control", "runner", "viewer")
 HOST = "127.0.0.1"
@@ -114,8 +116,33 @@ def _quoted(text: str) -> str:
 
 
 def endpoint(secrets_dir: Path, port: int, user: str) -> Endpoint:
-    """Return the address and the password of *user* on the embedded server at *port*. Raises FileUnusable."""
+    """
+    Return the address and the password of *user* on the embedded server at *port*. Raises FileUnusable.
+
+    Who listens there is not known: clients of MAM's own use `proven`.
+    """
     return Endpoint(HOST, port, user, _password(password_file(secrets_dir, user)))
+
+
+def proven(folder: Path, secrets_dir: Path, user: str) -> Endpoint | None:
+    """
+    Return how *user* reaches the server of *folder*; None where none is proven to run. Raises FileUnusable.
+
+    Every client goes through here: the port of a server that has ended may be anybody's. The endpoint of a server that
+    was started anew differs from the one before, also on the same port.
+    """
+    found = listening(folder)
+    return endpoint(secrets_dir, found.port, user)._replace(server=found) if found is not None else None
+
+
+def listening(folder: Path) -> Listener | None:
+    """Return the server of *folder* and its port; None where none runs. Pid, start time and boot prove its life."""
+    state = read_state(folder)
+    pid, port = state.get("pid"), state.get("port")
+    if not isinstance(pid, int) or not isinstance(port, int):
+        return None
+    named = ProcessId(pid, str(state.get("start")), str(state.get("boot")))
+    return Listener(named, port) if process_identity.alive(named) else None
 
 
 def state_file(folder: Path) -> Path:
@@ -125,9 +152,3 @@ def state_file(folder: Path) -> Path:
 
 def read_state(folder: Path) -> dict[str, object]:
     return atomic_files.read(state_file(folder))
-
-
-def remembered_port(folder: Path) -> int | None:
-    """Return the port of the last server of *folder*, which need not run now; None where there was none."""
-    port = read_state(folder).get("port")
-    return port if isinstance(port, int) else None

@@ -25,7 +25,16 @@ from mam.broker.host.atomic_files import Durability
 from mam.broker.host.ending import DoesNotEnd
 from mam.broker.host.process_identity import ProcessId
 from mam.broker.host.waiting import wait_until
-from mam.broker.nats.config import HOST, PID_FILE, configuration, endpoint, ensure_users, read_state, state_file
+from mam.broker.nats.config import (
+    HOST,
+    PID_FILE,
+    configuration,
+    ensure_users,
+    listening,
+    proven,
+    read_state,
+    state_file,
+)
 
 CONFIG = "nats.conf"
 START_WITHIN_S = 10.0
@@ -144,9 +153,8 @@ def _process(state: dict[str, object]) -> ProcessId | None:
 
 def running(folder: Path) -> Running | None:
     """Return the server of *folder*; None where none runs. Pid, start time and boot prove that it lives."""
-    state = read_state(folder)
-    process, port = _process(state), state.get("port")
-    return Running(process.pid, port) if process is not None and isinstance(port, int) else None
+    found = listening(folder)
+    return Running(found.process.pid, found.port) if found is not None else None
 
 
 def start(
@@ -238,7 +246,10 @@ def _greet(folder: Path, secrets_dir: Path, fingerprint: str, started: Running, 
 
     if not wait_until(listens, START_WITHIN_S, every_s=0.005):
         raise ServerFailed(why=f"it does not listen after {START_WITHIN_S:g} s", log=str(log))
-    bus = MqttBus(endpoint(secrets_dir, started.port, "viewer"), root(fingerprint))
+    there = proven(folder, secrets_dir, "viewer")
+    if there is None:
+        raise ServerFailed(why=_last_line(log, log_begins), log=str(log))
+    bus = MqttBus(there, root(fingerprint))
     try:
         bus.wait_ready(max(0.1, deadline - time.monotonic()))
     except BrokerUnreachable as error:

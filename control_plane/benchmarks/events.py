@@ -11,7 +11,6 @@ from mam.broker.envelope.payloads import Producer
 from mam.broker.envelope.signing import USE_JOB, seal
 from mam.broker.host.waiting import wait_until
 from mam.broker.nats import config as nats_config
-from mam.broker.nats import process as nats_server
 from mam.control_plane.benchmarks import budgets, suite
 from mam.control_plane.benchmarks.suite import Figure, NotMeasured
 from mam.control_plane.control_root import monitor_process
@@ -32,10 +31,9 @@ def events(count: int = 10_000) -> list[Figure]:
             tx.put(suite.session_row("agent-0", mam))
         job = delegation.delegate(mam, "agent-0", "bench", job_id="job-bench0001")
         monitor_process.ensure(mam)
-        running = nats_server.running(mam.layout.broker)
-        if running is None:
+        login = nats_config.proven(mam.layout.broker, mam.layout.secrets, "runner")
+        if login is None:
             raise NotMeasured(what="events", why="there is no broker")
-        login = nats_config.endpoint(mam.layout.secrets, running.port, "runner")
         prefix, producer = topics.root(mam.fingerprint), Producer("bench")
         token, topic = keys.load(mam.layout.job_key(job.id)), topics.job(job.id)
 
@@ -54,7 +52,9 @@ def events(count: int = 10_000) -> list[Figure]:
         recorded = rate(lambda: _await_recorded(mam, count))
         monitor_process.end(mam.layout)
         stamps: list[float] = []
-        viewer = MqttBus(nats_config.endpoint(mam.layout.secrets, running.port, "viewer"), prefix)
+        viewer = MqttBus(
+            login._replace(user="viewer", password=nats_config.ensure_users(mam.layout.secrets)["viewer"]), prefix
+        )
         viewer.subscribe("jobs/+", lambda _: stamps.append(time.perf_counter()))
         viewer.wait_ready(10)
         bare = rate(lambda: _await_received(stamps, count))

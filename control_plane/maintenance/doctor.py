@@ -194,7 +194,9 @@ def _broker(mam: Mam) -> Iterator[Diagnosis]:
     try:
         for user in nats_config.USERS:
             endpoint = ref.endpoint(user)
-            assert endpoint is not None
+            if endpoint is None:
+                yield Diagnosis("broker", "not yet", "the embedded broker has just ended", "mam up")
+                return
             buses[user] = MqttBus(endpoint, prefix)
         for user, bus in buses.items():
             bus.wait_ready(5)

@@ -101,11 +101,15 @@ class BrokerSupervisor:
             own = ref.endpoint("control")
             assert own is not None
             return own
-        running = nats_server.running(self._mam.layout.broker)
-        if running is None:
+        folder, secrets = self._mam.layout.broker, self._mam.layout.secrets
+        found = nats_config.proven(folder, secrets, "control")
+        if found is None:
             self._count_start()
-            running = start_server(self._mam)
-        return nats_config.endpoint(self._mam.layout.secrets, running.port, "control")
+            start_server(self._mam)
+            found = nats_config.proven(folder, secrets, "control")
+        if found is None:
+            raise nats_server.ServerFailed(why="it ended right after its start", log=str(folder / "nats.log"))
+        return found
 
     def _count_start(self) -> None:
         now = time.monotonic()

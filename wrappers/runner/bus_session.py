@@ -22,7 +22,7 @@ from mam.broker.version import VERSION
 from mam.wrappers.runner.launch_spec import LaunchSpec
 from mam.wrappers.runner.relay import Relay
 
-NEW_BROKER_AFTER_S = 5.0
+NEW_BROKER_AFTER_S = 1.0
 INBOX_AT_MOST = 1000
 ECHO_S = 2.0
 
@@ -86,7 +86,7 @@ class BusSession:
         self.attend()
 
     def attend(self) -> None:
-        """Connect, or connect anew where the broker has moved to another port while it could not be reached."""
+        """Connect, or connect anew where the broker was started anew while it could not be reached."""
         now = time.monotonic()
         if self.connected or now < self._due:
             return

@@ -25,7 +25,7 @@ class BrokerRef:
     users_dir: str = ""  # for a broker of yours with MAM's three users: broker-<user>.password each
 
     def endpoint(self, user: str) -> Endpoint | None:
-        """Return how *user* reaches it; None where the embedded one never ran. Raises FileUnusable, Usage."""
+        """Return how *user* reaches it; None where no embedded one is proven to run. Raises FileUnusable, Usage."""
         if self.url and self.users_dir:
             password = keys.read_private(nats_config.password_file(Path(self.users_dir), user)).decode().strip()
             own = parse_url(self.url, password, Path(self.ca_file) if self.ca_file else None)
@@ -33,8 +33,7 @@ class BrokerRef:
         if self.url:
             password = keys.read_private(Path(self.password_file)).decode().strip() if self.password_file else ""
             return parse_url(self.url, password, Path(self.ca_file) if self.ca_file else None)
-        port = nats_config.remembered_port(Path(self.folder))
-        return None if port is None else nats_config.endpoint(Path(self.secrets), port, user)
+        return nats_config.proven(Path(self.folder), Path(self.secrets), user)
 
 
 @dataclass(frozen=True)

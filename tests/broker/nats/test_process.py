@@ -196,7 +196,8 @@ def test_a_client_that_died_with_the_server_is_forgotten_and_a_living_one_is_not
 def test_the_remembered_port_is_used_again_after_stop(embedded: Embedded) -> None:
     port = embedded.start().port
     assert nats_server.stop(embedded.folder)
-    assert nats_config.remembered_port(embedded.folder) == port
+    assert nats_config.read_state(embedded.folder)["port"] == port
+    assert nats_config.proven(embedded.folder, embedded.secrets, "runner") is None
     assert embedded.start().port == port
 
 
