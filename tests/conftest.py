@@ -8,6 +8,7 @@ import json
 import os
 import random
 import secrets
+import signal
 import sys
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -25,6 +26,11 @@ from tests.support.panes import Panes
 from tests.support.road import Road
 from tests.support.services import need
 from tests.support.stage import REVIEWERS, Stage
+
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # started in the background of a script: what we start inherits it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 MamError.strict = True  # an error that is raised with a missing or an unknown keyword is a TypeError here
 

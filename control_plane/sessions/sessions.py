@@ -136,9 +136,7 @@ def _tell_others(mam: Mam, session: Session, say: Progress) -> None:
     with mam.registry.view() as view:
         others = occupancy.other_writers(view, session, str(mam.layout.root))
     if others:
-        own = (
-            f"mam agent create --worktree NAME, after mam worktree prepare NAME, gives {session.name} a tree of its own"
-        )
+        own = f"a tree of its own for {session.name}: mam worktree prepare NAME, and --worktree NAME when it is created"
         say(f"{', '.join(others)} may write in {mam.layout.root} as well, over what {session.name} writes; {own}")
 
 

@@ -54,8 +54,8 @@ ROWS = (
     _state(
         "asked-starts",
         "a question means that work began",
-        'replace(attempt, started_at=attempt.started_at or now, last_note=f"asks: {data.question}"[:500])',
-        'replace(attempt, last_note=f"asks: {data.question}"[:500])',
+        'attempt, started_at=attempt.started_at or now, last_note=f"{ASKED_NOTE}{data.question}"[:500]',
+        'attempt, last_note=f"{ASKED_NOTE}{data.question}"[:500]',
     ),
     _state(
         "progress-noted",
