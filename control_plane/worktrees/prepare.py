@@ -268,8 +268,8 @@ def drop_empty(mam: Mam) -> None:
 
 
 def _worked_in(path: Path, row: Worktree, *, new: bool) -> bool:
-    """Commits, and in a tree that is not *new* any change; a setup that failed leaves changes of its own."""
+    """Whether there are commits, or changes where the tree is not *new*: a setup that failed leaves some as well."""
     try:
         return git.resolve(path, "HEAD") != row.base_sha or (not new and bool(uncommitted.look(path)))
     except GitFailed:
-        return not new
+        return True  # what could not be looked at may hold work

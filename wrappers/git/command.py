@@ -5,6 +5,7 @@ Every command runs without the variables that a hook or an outer git left in the
 repository's own programs (fsmonitor, hooks). No command asks a person.
 """
 
+import re
 import shutil
 import tempfile
 import threading
@@ -42,6 +43,7 @@ _SAFE = [
 # Where git-lfs is not installed, its filter would fail every checkout. The pointers are committed, and they are enough.
 _NO_LFS = ["-c", "filter.lfs.smudge=", "-c", "filter.lfs.process=", "-c", "filter.lfs.clean="]
 _NO_LFS += ["-c", "filter.lfs.required=false"]
+_SHA = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
 ASK_S = 30.0
 ACT_S = 600.0
 
@@ -58,6 +60,10 @@ class GitFailed(MamError):
     code = "git_failed"
     message = "git {words} in {folder}: {why}"
     remedy_text = "put right what git names in {folder}, then give the same command again"
+
+
+class GitSaidNo(GitFailed):
+    """Git ended with exit code 1 and printed no error: its answer to a question is no. It could look."""
 
 
 class NoRepository(MamError):
@@ -118,8 +124,10 @@ def _run(folder: Path, words: tuple[str, ...], extra: dict[str, str], timeout_s:
                 command, istream=source, env=hidden, kill_after_timeout=timeout_s, pass_fds=_lock.get()
             )
     except CommandError as error:
-        why = str(error.stderr).strip().removeprefix("stderr: ").strip("' \n") or f"exit code {error.status}"
-        raise GitFailed(words=" ".join(words)[:300], folder=str(folder), why=why) from error
+        why = str(error.stderr).strip().removeprefix("stderr: ").strip("' \n")
+        kind = GitSaidNo if error.status == 1 and not why else GitFailed
+        why = why or f"exit code {error.status}"
+        raise kind(words=" ".join(words)[:300], folder=str(folder), why=why) from error
     except BaseException:
         _let_go(threads)
         raise
@@ -133,16 +141,37 @@ def _let_go(before: set[threading.Thread]) -> None:
             thread.cancel()
 
 
+def unknown(folder: Path, words: str, printed: str) -> GitFailed:
+    """Return the error for output of `git *words*` that MAM does not know, and that therefore says nothing."""
+    return GitFailed(words=words, folder=str(folder), why=f"it printed what mam does not know: {printed[:200]!r}")
+
+
 def resolve(folder: Path, revision: str) -> str | None:
-    """Return the full sha of the commit that *revision* names in *folder*; None where it names no commit."""
+    """
+    Return the full sha of the commit that *revision* names in *folder*; None where it names no commit.
+
+    Raises GitFailed where git could not look: that is never an absence.
+    """
+    words = ("rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
     try:
-        return ask(folder, "rev-parse", "--verify", "--quiet", "--end-of-options", f"{revision}^{{commit}}")
-    except GitFailed:
+        sha = ask(folder, *words)
+    except GitSaidNo:
         return None
+    except GitFailed as error:
+        if "expected commit type" in error.why:  # a tree or a file, so no commit
+            return None
+        raise
+    if not _SHA.fullmatch(sha):
+        raise unknown(folder, " ".join(words), sha)
+    return sha
 
 
 def branch_tip(folder: Path, branch: str) -> str | None:
-    """Return the sha of a local branch; None where there is no such branch. A tag of the same name does not count."""
+    """
+    Return the sha of a local branch; None where there is no such branch. A tag of the same name does not count.
+
+    Raises GitFailed where git could not look.
+    """
     return resolve(folder, f"refs/heads/{branch}")
 
 

@@ -6,6 +6,7 @@ and leaves the tree and its index as they are.
 """
 
 import os
+import re
 import shlex
 import tempfile
 from collections.abc import Iterator
@@ -20,6 +21,11 @@ AS_IT_IS = ["--work-tree=.", "-c", "core.fileMode=true", "-c", "core.trustctime=
 AS_IT_IS += ["-c", "core.splitIndex=false"]  # else a temporary index would leave its other half in the repository
 _SEE_ALL = [*AS_IT_IS, "-c", "status.showUntrackedFiles=all", "-c", "core.untrackedCache=false"]
 _STATUS = ["status", "--porcelain=v2", "-z", "--untracked-files=all", "--ignore-submodules=none", "--no-renames"]
+
+_CHANGED = re.compile(r"1 ([.A-Z]{2}) (N\.{3}|S[.CMU]{3}) (?:[0-7]{6} ){3}(?:[0-9a-f]+ ){2}(.+)", re.DOTALL)
+_UNMERGED = re.compile(r"u [A-Z]{2} (?:N\.{3}|S[.CMU]{3}) (?:[0-7]{6} ){4}(?:[0-9a-f]+ ){3}(.+)", re.DOTALL)
+_HEADER = re.compile(r"# stash [0-9]+")  # where a user has set status.showStash
+_ENTRY = re.compile(r"([A-Za-z?]) ([0-7]{6}) ([0-9a-f]+) [0-3]\t(.+)", re.DOTALL)
 
 NOT_CHECKED_OUT = "where a submodule is not checked out"
 
@@ -110,21 +116,28 @@ def unfinished(tree: Path) -> list[UncommittedChange]:
 
 def status(tree: Path, index: Path | None = None) -> list[UncommittedChange]:
     """Return what `git status` reports when no setting hides anything."""
-    return parse_status(git.ask(tree, *_SEE_ALL, *_STATUS, index=index))
+    return parse_status(git.ask(tree, *_SEE_ALL, *_STATUS, index=index), tree)
 
 
-def parse_status(text: str) -> list[UncommittedChange]:
-    """Return the changes that `status --porcelain=v2 -z --no-renames` printed."""
+def parse_status(text: str, tree: Path) -> list[UncommittedChange]:
+    """
+    Return the changes that `status --porcelain=v2 -z --no-renames` printed about *tree*.
+
+    Raises GitFailed for any record that it does not know, since a dropped one would make a tree look clean.
+    """
+    *records, rest = text.split("\0")
+    if rest:
+        raise git.unknown(tree, "status", rest)
     found = []
-    for record in text.split("\0"):
-        match record[:2]:
-            case "1 ":
-                fields = record.split(" ", 8)
-                found.append(UncommittedChange(fields[8], _changed(fields[1], fields[2])))
-            case "u ":
-                found.append(UncommittedChange(record.split(" ", 10)[10], "unmerged"))
-            case "? ":
-                found.append(UncommittedChange(record[2:], "untracked"))
+    for record in records:
+        if match := _CHANGED.fullmatch(record):
+            found.append(UncommittedChange(match[3], _changed(match[1], match[2])))
+        elif match := _UNMERGED.fullmatch(record):
+            found.append(UncommittedChange(match[1], "unmerged"))
+        elif record.startswith("? ") and len(record) > len("? "):
+            found.append(UncommittedChange(record[2:], "untracked"))
+        elif not _HEADER.fullmatch(record):
+            raise git.unknown(tree, "status", record)
     return found
 
 
@@ -141,14 +154,18 @@ def _changed(xy: str, sub: str) -> str:
 
 
 def index_entries(tree: Path) -> list[IndexEntry]:
-    """Return all files of the index. Raises GitFailed."""
-    found = []
-    for record in git.ask(tree, *AS_IT_IS, "ls-files", "-v", "-s", "-z").split("\0"):
-        head, tab, path = record.partition("\t")
-        if tab:
-            flag, mode, sha, _ = head.split(" ")
-            found.append(IndexEntry(flag, mode, sha, path))
-    return found
+    """Return all files of the index. Raises GitFailed, also for a record that it does not know."""
+    return parse_entries(git.ask(tree, *AS_IT_IS, "ls-files", "-v", "-s", "-z"), tree)
+
+
+def parse_entries(text: str, tree: Path) -> list[IndexEntry]:
+    """Return what `ls-files -v -s -z` printed about *tree*. Raises GitFailed for a record of another form."""
+    *records, rest = text.split("\0")
+    matches = [(record, _ENTRY.fullmatch(record)) for record in [*records, *([rest] if rest else [])]]
+    for record, match in matches:
+        if match is None or record is rest:
+            raise git.unknown(tree, "ls-files", record)
+    return [IndexEntry(match[1], match[2], match[3], match[4]) for _, match in matches if match is not None]
 
 
 def _hidden_by_flags(tree: Path, entries: list[IndexEntry]) -> list[UncommittedChange]:

@@ -16,6 +16,7 @@ from mam.wrappers.git import dotgit
 from mam.wrappers.git.command import GitFailed
 
 LOCK = "mam-worktrees.lock"  # in the shared git directory, since git itself lets two adds race
+_WORDS = frozenset({"worktree", "HEAD", "branch", "detached", "bare", "locked", "prunable"})
 PRUNED_S = 0.02  # a prune that saw a half-made entry removes it a moment later
 
 
@@ -44,22 +45,28 @@ class WorktreeEntry(NamedTuple):
 
 def listed(folder: Path) -> list[WorktreeEntry]:
     """Return all worktrees of the repository, the main one first. Raises NoRepository, GitFailed."""
-    found = []
     try:
         said = _patiently(lambda: git.ask(folder, "worktree", "list", "--porcelain", "-z"))
     except GitFailed as error:
         if dotgit.shared_dir(folder) is None:
             raise git.NoRepository(folder=str(folder)) from error
         raise
-    for record in said.split("\0\0"):
+    return parse_list(said, folder)
+
+
+def parse_list(text: str, folder: Path) -> list[WorktreeEntry]:
+    """Return what `worktree list --porcelain -z` printed in *folder*. Raises GitFailed for a line of another form."""
+    found = []
+    for record in text.rstrip("\0").split("\0\0"):
         of: dict[str, str] = {}
-        for line in record.strip("\0").split("\0"):
+        for line in record.split("\0"):
             name, _, value = line.partition(" ")
+            if name not in _WORDS or (name == "worktree") != (not of):
+                raise git.unknown(folder, "worktree list", line)
             of[name] = value
-        if "worktree" in of:
-            path = Path(of["worktree"])
-            branch = of["branch"].removeprefix("refs/heads/") if "branch" in of else None
-            found.append(WorktreeEntry(path, of.get("HEAD"), branch, "bare" in of, of.get("locked"), not path.is_dir()))
+        path = Path(of["worktree"])
+        branch = of["branch"].removeprefix("refs/heads/") if "branch" in of else None
+        found.append(WorktreeEntry(path, of.get("HEAD"), branch, "bare" in of, of.get("locked"), not path.is_dir()))
     return found
 
 
