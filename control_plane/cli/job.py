@@ -1,6 +1,7 @@
 """mam job delegate · list · show · wait · answer · cancel · retry · archive"""
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,9 +63,8 @@ def _delegate(words: list[str]) -> int:
     def build(parser: Parser) -> None:
         _places(parser)
         parser.add_argument("--to", required=True, metavar="AGENT")
-        parser.add_argument(
-            "--brief", required=True, metavar="FILE", help="what is to be done, or - for standard input"
-        )
+        parser.add_argument("text", nargs="?", help="what is to be done, in a sentence")
+        parser.add_argument("--brief", metavar="FILE", help="a file that says it instead, or - for standard input")
         parser.add_argument("--title", default="")
         parser.add_argument("--id", metavar="ID", help="a job id of your own")
         parser.add_argument(
@@ -77,15 +77,28 @@ def _delegate(words: list[str]) -> int:
         parser.add_argument("--wait", action="store_true", help="wait for the end and print it")
         parser.add_argument("--timeout", type=float, metavar="S", help="how long --wait waits (default: the limit)")
 
-    args = verb(words, 2, "mam job delegate --to writer --brief task.md --wait", "hand work to an agent", build)
+    args = verb(words, 2, "mam job delegate --to writer 'Fix the typo' --wait", "hand work to an agent", build)
+    check_one_task(args.text, args.brief)
     mam = _open(args)
-    task = delegation.check_brief(*read_brief(args.brief, mam.settings.cwd))
+    task = delegation.check_brief(*read_task(args.text, args.brief, mam.settings.cwd))
     job = delegation.delegate(mam, args.to, task, title=args.title, job_id=args.id, limits=_limits(mam, args))
     monitor_process.ensure_after(mam, f"{job.id} is kept and will be sent", say)
     if args.wait:
         return _await(mam, args, job.id, args.timeout if args.timeout is not None else job.limit_s + 60)
     emit(args, tables.job_data(job), f"{job.id}")
     return 0
+
+
+def check_one_task(text: str | None, brief: str | None) -> None:
+    """Raise Usage where what is to be done is given neither as a text nor as a file, or as both."""
+    if (text is None) == (brief is None):
+        what = "what is to be done is missing" if text is None else "a text and --brief both say what is to be done"
+        raise Usage(what=what, hint="mam job delegate --to writer 'Fix the typo', or --brief FILE, or --brief -")
+
+
+def read_task(text: str | None, brief: str | None, cwd: Path) -> tuple[bytes, str]:
+    """The bytes of the text, or else of the file, and what to call their source. Raises BriefRefused for a file."""
+    return read_brief(brief or "", cwd) if text is None else (os.fsencode(text), "the command line")
 
 
 def read_brief(source: str, cwd: Path) -> tuple[bytes, str]:
