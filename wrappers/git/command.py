@@ -142,7 +142,7 @@ def _let_go(before: set[threading.Thread]) -> None:
 
 
 def unknown(folder: Path, words: str, printed: str) -> GitFailed:
-    """Return the error for output of `git *words*` that MAM does not know, and that therefore says nothing."""
+    """Return the error for output of the git command *words* that MAM does not know: it says nothing."""
     return GitFailed(words=words, folder=str(folder), why=f"it printed what mam does not know: {printed[:200]!r}")
 
 
