@@ -136,13 +136,19 @@ def proven(folder: Path, secrets_dir: Path, user: str) -> Endpoint | None:
 
 
 def listening(folder: Path) -> Listener | None:
-    """Return the server of *folder* and its port; None where none runs. Pid, start time and boot prove its life."""
+    """Return the server of *folder* and its port; None where none runs."""
     state = read_state(folder)
-    pid, port = state.get("pid"), state.get("port")
-    if not isinstance(pid, int) or not isinstance(port, int):
+    process, port = server(state), state.get("port")
+    return Listener(process, port) if process is not None and isinstance(port, int) else None
+
+
+def server(state: dict[str, object]) -> ProcessId | None:
+    """Return the server process that *state* names; None where pid, start time and boot do not prove its life."""
+    pid = state.get("pid")
+    if not isinstance(pid, int):
         return None
     named = ProcessId(pid, str(state.get("start")), str(state.get("boot")))
-    return Listener(named, port) if process_identity.alive(named) else None
+    return named if process_identity.alive(named) else None
 
 
 def state_file(folder: Path) -> Path:

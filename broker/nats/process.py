@@ -33,6 +33,7 @@ from mam.broker.nats.config import (
     listening,
     proven,
     read_state,
+    server,
     state_file,
 )
 
@@ -140,15 +141,6 @@ def _choose_port(folder: Path, wanted: int | None) -> int:
         probe.bind((HOST, 0))
         port: int = probe.getsockname()[1]
         return port
-
-
-def _process(state: dict[str, object]) -> ProcessId | None:
-    """Return the server process that *state* names; None where it does not run."""
-    pid, start, boot = state.get("pid"), state.get("start"), state.get("boot")
-    if not isinstance(pid, int):
-        return None
-    named = ProcessId(pid, str(start), str(boot))
-    return named if process_identity.alive(named) else None
 
 
 def running(folder: Path) -> Running | None:
@@ -273,10 +265,10 @@ def stop(folder: Path, *, wait_s: float = 5.0) -> bool:
 
     Raises ServerNotEnded.
     """
-    server = _process(read_state(folder)) or _unnoted(folder)
-    if server is None:
+    process = server(read_state(folder)) or _unnoted(folder)
+    if process is None:
         return False
     try:
-        return ending.end_process(server, wait_s=wait_s)
+        return ending.end_process(process, wait_s=wait_s)
     except DoesNotEnd as error:
-        raise ServerNotEnded(why=f"pid {server.pid} does not end", log=str(folder / "nats.log")) from error
+        raise ServerNotEnded(why=f"pid {process.pid} does not end", log=str(folder / "nats.log")) from error

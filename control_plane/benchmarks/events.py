@@ -31,9 +31,7 @@ def events(count: int = 10_000) -> list[Figure]:
             tx.put(suite.session_row("agent-0", mam))
         job = delegation.delegate(mam, "agent-0", "bench", job_id="job-bench0001")
         monitor_process.ensure(mam)
-        login = nats_config.proven(mam.layout.broker, mam.layout.secrets, "runner")
-        if login is None:
-            raise NotMeasured(what="events", why="there is no broker")
+        login = _login(mam, "runner")
         prefix, producer = topics.root(mam.fingerprint), Producer("bench")
         token, topic = keys.load(mam.layout.job_key(job.id)), topics.job(job.id)
 
@@ -52,9 +50,7 @@ def events(count: int = 10_000) -> list[Figure]:
         recorded = rate(lambda: _await_recorded(mam, count))
         monitor_process.end(mam.layout)
         stamps: list[float] = []
-        viewer = MqttBus(
-            login._replace(user="viewer", password=nats_config.ensure_users(mam.layout.secrets)["viewer"]), prefix
-        )
+        viewer = MqttBus(_login(mam, "viewer"), prefix)
         viewer.subscribe("jobs/+", lambda _: stamps.append(time.perf_counter()))
         viewer.wait_ready(10)
         bare = rate(lambda: _await_received(stamps, count))
@@ -63,6 +59,14 @@ def events(count: int = 10_000) -> list[Figure]:
     what = f"monitor: verified, recorded, settled; {count} events"
     value = f"{recorded:.0f}/s, {share:.2f} × a bare subscriber's {bare:.0f}/s"
     return [Figure(what, value, f"≥ {budgets.MONITOR_SHARE:g} ×", share >= budgets.MONITOR_SHARE)]
+
+
+def _login(mam: Mam, user: str) -> Endpoint:
+    """Return how *user* reaches the broker that is measured. Raises NotMeasured where none runs."""
+    found = nats_config.proven(mam.layout.broker, mam.layout.secrets, user)
+    if found is None:
+        raise NotMeasured(what="events", why="there is no broker")
+    return found
 
 
 def _publish(login: Endpoint, prefix: str, topic: str, wires: Sequence[bytes]) -> None:

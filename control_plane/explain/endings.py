@@ -1,6 +1,5 @@
 """What is told at the end of a wait: the report's own text, what was asked, and the next step. Nothing here writes."""
 
-from pathlib import Path
 from typing import Any
 
 from mam.broker.host.text import clean_lines
@@ -58,7 +57,7 @@ def remark_lines(loop: Loop, state: LoopState) -> list[str]:
         if review.verdict != "not_pass":
             continue
         said = loop_files.remarks(loop, state.round.number, review.reviewer, lines=REMARK_LINES)
-        path = Path(loop.folder) / f"round-{state.round.number}" / f"verdict-{review.reviewer}.md"
+        path = loop_files.verdict_file(loop, state.round.number, review.reviewer)
         lines += [f"{review.reviewer}: not_pass ({path})", *(f"  {line}" for line in said)]
     return lines
 

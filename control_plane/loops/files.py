@@ -26,6 +26,11 @@ def round_folder(loop: Loop, number: int) -> Path:
     return path
 
 
+def verdict_file(loop: Loop, number: int, reviewer: str) -> Path:
+    """Where a reviewer's verdict of a round lies, or will lie."""
+    return Path(loop.folder) / f"round-{number}" / f"verdict-{reviewer}.md"
+
+
 def identity(loop: Loop, at: Round) -> None:
     """What every verdict of a round is bound to."""
     content = _triple(loop, at) | {"round": at.number, "worktree": loop.worktree, "branch": loop.branch}
@@ -51,14 +56,15 @@ def verdict(loop: Loop, at: Round, reviewer: str, said: str | None, why: str, re
     lines += [f"base {at.base}", f"head {at.head}"]
     lines += [f"does not count: {why}"] if why else []
     text = report.read_text("utf-8", "replace") if report.is_file() else "(no report)"
-    path = round_folder(loop, at.number) / f"verdict-{reviewer}.md"
+    round_folder(loop, at.number)
+    path = verdict_file(loop, at.number, reviewer)
     content = "\n".join([*lines, "", text]).encode("utf-8", "replace")
     atomic_files.write(path, content, Durability.FILE, point="verdict.rename")
 
 
 def remarks(loop: Loop, number: int, reviewer: str, *, lines: int) -> list[str]:
     """What a reviewer reported in a round, as at most *lines* lines that a terminal may show; none before it did."""
-    found = reports.content(Path(loop.folder) / f"round-{number}" / f"verdict-{reviewer}.md")
+    found = reports.content(verdict_file(loop, number, reviewer))
     head, _, text = (found or b"").decode("utf-8", "replace").partition("\nhead ")
     return clean_lines(text.partition("\n\n")[2], lines=lines) if head else []
 

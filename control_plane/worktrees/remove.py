@@ -155,7 +155,7 @@ def _note(mam: Mam, row: Worktree, sessions: list[Session]) -> Worktree:
     path = Path(row.path)
     entry = git_worktrees.find(mam.layout.root, path)
     whole = entry is not None and not git_worktrees.half_made(entry)  # a killed git leaves entries without a HEAD
-    head = git.resolve(path, "HEAD") if whole and dotgit.own_dir(path) is not None else None
+    head = git.resolve(path, "HEAD") if whole else None
     head = head or row.head_sha or git.branch_tip(mam.layout.root, row.branch) or row.base_sha
     lived = "; ".join(f"{session.name} {session.conversation or '(no conversation)'}" for session in sessions)
     noted = replace(row, state="removing", head_sha=head, detail=lived or row.detail, updated_at=now_ms())
